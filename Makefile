@@ -1,0 +1,43 @@
+# Everything starts here: `make help`.
+# uv is taken from PATH, or put into the checkout (.uv/) when the machine has none.
+SHELL := /bin/bash
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+RUN := $(UV) run --frozen --quiet
+PY := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test up lint format bench proto
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+.uv/bin/uv:
+	@echo "setting up: uv (into .uv/)"
+	@python3 -m venv .uv && .uv/bin/pip install --quiet --disable-pip-version-check 'uv>=0.13,<0.14'
+
+setup: $(filter .uv/bin/uv,$(UV)) ## Install everything into .venv; the command is then .venv/bin/hopline
+	@$(UV) sync --frozen --quiet
+
+demo: setup ## Run a real delegation through the whole mesh and show its timeline and trace
+	@$(PY) demo/run.py
+
+test: setup ## Run all tests
+	@$(PY) -m pytest $(ARGS)
+
+up: setup ## Start the mesh and stay; Ctrl-C drains it
+	@.venv/bin/hopline up
+
+lint: setup ## ruff, mypy --strict, buf lint
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@$(PY) proto/lint.py
+
+format: setup ## Let ruff format the code
+	@.venv/bin/ruff check --fix-only . ; .venv/bin/ruff format .
+
+bench: setup ## Measure the mesh beside its floors (FULL=1, PEERS=1 for more rows)
+	@$(PY) tests/bench/run.py
+
+proto: $(filter .uv/bin/uv,$(UV)) ## Generate the contracts again
+	@$(UV) sync --frozen --quiet --reinstall-package hopline-contracts

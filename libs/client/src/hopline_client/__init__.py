@@ -1,0 +1,1 @@
+"""The Python client and worker of a Hopline mesh."""

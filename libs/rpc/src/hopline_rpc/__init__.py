@@ -1,0 +1,1 @@
+"""The one base of every Hopline service: serving, interceptors, errors, channels, principals, telemetry."""

@@ -1,0 +1,1 @@
+"""SQL access for the services: one writer thread a database, readers, migrations."""

@@ -1,0 +1,1 @@
+"""The MCP gateway: MCP over streamable HTTP into RPCs."""

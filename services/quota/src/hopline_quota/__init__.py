@@ -1,0 +1,1 @@
+"""The quota service: admission, depth, run slots, usage."""

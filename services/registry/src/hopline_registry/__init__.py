@@ -1,0 +1,1 @@
+"""The registry: workspaces, users, roles, agents, tokens, policies; who sees and reaches whom."""

@@ -1,0 +1,1 @@
+"""The relay: messages, threads, sessions, turns, debts, tunnels, audit."""
