@@ -30,7 +30,9 @@ def main() -> int:
             '{"version":"v1","lint":{"use":["STANDARD","COMMENT_SERVICE"],'
             '"ignore":["buf/validate","google"]}}'
         )
-        return subprocess.run([str(BIN / "buf"), "lint", str(image), "--config", config], check=False).returncode
+        return subprocess.run(
+            [str(BIN / "buf"), "lint", str(image), "--config", config], check=False
+        ).returncode
 
 
 if __name__ == "__main__":

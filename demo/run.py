@@ -1,0 +1,53 @@
+"""A real delegation through the whole mesh, shown as a timeline and a trace.
+
+Starts `hopline up` on a data directory of its own, attaches four scripted agents as child processes and
+drives them as a fifth agent, `planner`, through the official MCP client: once over stdio and once over
+streamable HTTP. Every step checks what came back; the first surprise ends the demo with status 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import scenes
+from local_mesh import DemoError, LocalMesh
+from rich.console import Console
+from timeline import show_timeline, show_trace
+
+console = Console(highlight=False)
+
+
+async def play(mesh: LocalMesh) -> None:
+    """Run every scene over both transports, then show what the mesh recorded."""
+    for transport, client in (("stdio", mesh.stdio_client), ("streamable HTTP", mesh.http_client)):
+        console.rule(f"[bold]planner over {transport}")
+        async with client("planner") as session:
+            turn_id = await scenes.play_all(session, console)
+    console.rule("[bold]timeline")
+    await show_timeline(mesh, console)
+    console.rule("[bold]trace of the delegation planner → researcher → reviewer")
+    show_trace(mesh, turn_id)
+
+
+def main() -> int:
+    """Run the demo; return the process's exit status."""
+    started = time.monotonic()
+    mesh = LocalMesh(console)
+    try:
+        with mesh:
+            mesh.start()
+            asyncio.run(play(mesh))
+    except DemoError as failed:
+        console.print(f"[bold red]demo failed:[/] {failed}")
+        mesh.show_logs()
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    console.print(f"[bold green]done[/] in {time.monotonic() - started:.0f} s; everything is stopped again")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
