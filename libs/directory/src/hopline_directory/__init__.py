@@ -1,1 +1,36 @@
 """The live view of who exists and the rules of who may reach whom."""
+
+from hopline_directory.directory import Directory, Gap, not_found, one_of
+from hopline_directory.records import (
+    ADMIN,
+    NO_ROLE,
+    OPERATOR,
+    VIEWER,
+    AgentRecord,
+    Policy,
+    Rate,
+    Relation,
+    ServerToolRecord,
+    UserRecord,
+    WorkspaceRecord,
+)
+from hopline_directory.state import View
+
+__all__ = [
+    "ADMIN",
+    "NO_ROLE",
+    "OPERATOR",
+    "VIEWER",
+    "AgentRecord",
+    "Directory",
+    "Gap",
+    "Policy",
+    "Rate",
+    "Relation",
+    "ServerToolRecord",
+    "UserRecord",
+    "View",
+    "WorkspaceRecord",
+    "not_found",
+    "one_of",
+]

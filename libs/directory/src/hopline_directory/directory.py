@@ -1,0 +1,336 @@
+"""The view of who exists, and what it says of who may see, name and start something on whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from hopline.registry.v1.identity_pb2 import RoleGrant
+from hopline.registry.v1.visibility_pb2 import Change, WatchChangesResponse
+from hopline_rpc.errors import HoplineError, invalid, unauthenticated
+from hopline_rpc.principals import Principal
+
+from hopline_directory import rules
+from hopline_directory.records import (
+    ADMIN,
+    NO_ROLE,
+    OPERATOR,
+    VIEWER,
+    AgentRecord,
+    Policy,
+    Relation,
+    UserRecord,
+    WorkspaceRecord,
+)
+from hopline_directory.state import State, View, WorkspaceState
+
+_EMPTY: Final = View((), {}, {}, {})
+_MAX_LISTED: Final = 20
+
+
+class Gap(Exception):  # noqa: N818 - what it is, not an error of anyone's
+    """A change is missing before the one that was to be applied: read on from `Directory.seq`."""
+
+
+class Directory:
+    """All workspaces in memory. Pure: no I/O, no clock; whoever owns it feeds it by `apply`.
+
+    For one thread, the event loop's.
+    """
+
+    def __init__(self) -> None:
+        self._state = State()
+        self._seq = 0
+        self._partial: list[Change] = []
+
+    # -- feeding it --------------------------------------------------------------------------------
+
+    @property
+    def seq(self) -> int:
+        """The sequence number of the newest change in the view; 0 before the first snapshot."""
+        return self._seq
+
+    def restart(self) -> None:
+        """Forget a snapshot of which only a part has come: the stream that brought it is gone."""
+        self._partial.clear()
+
+    def apply(self, response: WatchChangesResponse) -> list[Change]:
+        """Take over what a stream of changes brought, and return what of it was new, in order.
+
+        Repeated changes are passed over; a missing one raises `Gap`. A snapshot takes effect as a whole
+        with its last part, and then returns only what differs from the view as it was, with
+        `role_revoked` for roles that are gone.
+        """
+        if response.snapshot:
+            self._partial.extend(response.changes)
+            return self._finish_snapshot(response.head_seq) if response.snapshot_end else []
+        news = []
+        for change in response.changes:
+            if change.seq <= self._seq:
+                continue
+            if change.seq != self._seq + 1:
+                raise Gap(f"change {change.seq} follows {self._seq}")
+            self._state.put(change)
+            self._seq = change.seq
+            news.append(change)
+        return news
+
+    def _finish_snapshot(self, seq: int) -> list[Change]:
+        old, fresh = self._state, State()
+        for change in self._partial:
+            fresh.put(change)
+        news = [change for change in self._partial if old.value(change) != fresh.value(change)]
+        news.extend(_lost_roles(old, fresh, seq))
+        self._state, self._seq = fresh, seq
+        self._partial.clear()
+        return news
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def workspaces(self) -> list[WorkspaceRecord]:
+        """Return all workspaces, in no particular order."""
+        return [each.record for each in self._state.workspaces.values() if each.record is not None]
+
+    def workspace(self, workspace_id: str) -> WorkspaceRecord | None:
+        """Return a workspace by id."""
+        return self._workspace(workspace_id).record
+
+    def policy(self, workspace_id: str) -> Policy:
+        """Return the limits of a workspace; `unavailable` when the view does not hold it."""
+        policy = self._workspace(workspace_id).policy
+        if policy is None:
+            raise HoplineError("unavailable", "the workspace's policy is not known here yet; try again")
+        return policy
+
+    def user(self, workspace_id: str, user_id: str) -> UserRecord | None:
+        """Return a person by id."""
+        return self._workspace(workspace_id).users.get(user_id)
+
+    def agent(self, workspace_id: str, agent_id: str) -> AgentRecord | None:
+        """Return an agent by id, a deleted one too (`deleted` is set)."""
+        return self._workspace(workspace_id).agents.get(agent_id)
+
+    def agents(self, workspace_id: str) -> tuple[AgentRecord, ...]:
+        """Return the agents of a workspace that are not deleted, in order of slug."""
+        return self._workspace(workspace_id).everyone().ordered
+
+    def public_key(self, kid: str) -> Ed25519PublicKey | None:
+        """Return a key that assertions are signed with, while it is published."""
+        known = self._state.keys.get(kid)
+        return None if known is None else known[1]
+
+    def display(self, agent: AgentRecord) -> str:
+        """Return how an agent is shown to others: `planner (for Alice)`."""
+        owner = self.user(agent.workspace_id, agent.owner_id)
+        return f"{agent.name} (for {owner.name})" if owner is not None else agent.name
+
+    # -- roles -------------------------------------------------------------------------------------
+
+    def workspace_role(self, workspace_id: str, user_id: str) -> int:
+        """Return a person's role on the whole workspace; 0 for none."""
+        return self._workspace(workspace_id).roles.get((user_id, ""), NO_ROLE)
+
+    def role_on_agent(self, user_id: str, agent: AgentRecord) -> int:
+        """Return a person's role on an agent: the higher of the workspace's and the agent's own.
+
+        Its owner is its admin.
+        """
+        return _role(self._workspace(agent.workspace_id), user_id, agent)
+
+    # -- reach -------------------------------------------------------------------------------------
+
+    def peers(self, caller: Principal) -> list[AgentRecord]:
+        """Return the agents on which the caller may start something, in order of slug.
+
+        Empty for an agent that is paused or receive-only, and for plugins and services.
+        """
+        if caller.kind == "agent":
+            agent = self.agent(caller.workspace_id, caller.id)
+            if agent is None or rules.why_inactive(agent) or agent.kind == "receive_only":
+                return []
+        view = self._visible(caller)
+        return [agent for agent in view.ordered if agent.id != caller.id]
+
+    def resolve(self, caller: Principal, ref: str) -> AgentRecord:
+        """Return the agent that `ref` (id, else slug, else name) means among the caller's peers.
+
+        `not_found` for every miss, in the same words; `ambiguous` for a name that several share;
+        `invalid_argument` for the caller itself; `agent_paused` or `receive_only` when the caller may
+        start nothing at all, whatever the name.
+        """
+        if caller.kind == "agent":
+            self._check_may_start(caller)
+        found = one_of(self._visible(caller).matches(ref), ref)
+        if found.id == caller.id:
+            raise invalid("agent", "is the caller itself; an agent cannot address itself")
+        return found
+
+    def may_start_on(self, caller: Principal, agent_id: str) -> bool:
+        """Tell whether the caller may start something on an agent right now."""
+        if caller.kind == "agent":
+            agent = self.agent(caller.workspace_id, caller.id)
+            if agent is None or rules.why_inactive(agent) or agent.kind == "receive_only":
+                return False
+        return agent_id != caller.id and agent_id in self._visible(caller).ids
+
+    def resolve_for_person(self, user: Principal, ref: str, role: int) -> AgentRecord:
+        """Return the agent that `ref` means among those on which a person holds `role` or more.
+
+        Paused ones are among them. A miss is `not_found`, in the same words as `resolve`.
+        """
+        return one_of(self.for_person(user, role).matches(ref), ref)
+
+    def for_person(self, user: Principal, role: int) -> View:
+        """Return the agents of any state on which a person holds `role` or more."""
+        workspace = self._workspace(user.workspace_id)
+        return workspace.view(("role", user.id, role), lambda agent: _role(workspace, user.id, agent) >= role)
+
+    def may_know(self, reader: Principal, agent_id: str) -> bool:
+        """Tell whether the reader may be shown an agent's name.
+
+        By the rules of reach, but whatever state either is in: a name in a thread does not vanish when
+        its agent is paused or deleted. People need `viewer` on it.
+        """
+        workspace = self._workspace(reader.workspace_id)
+        other = workspace.agents.get(agent_id)
+        if other is None or reader.kind == "service":
+            return reader.kind == "service"
+        if reader.kind == "user":
+            return _role(workspace, reader.id, other) >= VIEWER
+        if reader.kind == "plugin":
+            return other.plugin_id == reader.id
+        own = workspace.agents.get(reader.id)
+        return own is not None and (own.id == other.id or _why_unknown(workspace, own, other) is None)
+
+    def relation(self, caller_agent: AgentRecord, other: AgentRecord) -> Relation:
+        """Tell what `other` is to an agent."""
+        return rules.relation(caller_agent, other)
+
+    def why_hidden(self, caller: Principal, ref: str) -> str:
+        """Tell why `resolve` did not find `ref`, for the audit log and nobody else.
+
+        `unknown`, `deleted`, `paused`, `provisioning`, `no_role`, `group_only` or `out_of_reach`. What
+        exists in other workspaces is `unknown`. Asked after the answer has been given.
+        """
+        workspace = self._workspace(caller.workspace_id)
+        matches = workspace.everyone().matches(ref)
+        if not matches:
+            return "deleted" if _names_deleted(workspace, ref) else "unknown"
+        other = matches[0]
+        if caller.kind == "agent":
+            own = workspace.agents.get(caller.id)
+            known = "unknown" if own is None else _why_unknown(workspace, own, other)
+        else:
+            known = None if _role(workspace, caller.id, other) >= OPERATOR else "no_role"
+        return rules.why_inactive(other) or known or "unknown"
+
+    # -- credentials -------------------------------------------------------------------------------
+
+    def is_revoked(self, principal: Principal) -> bool:
+        """Tell whether a principal that was verified before must not act any more.
+
+        Its token is revoked, its agent is deleted, or it claims a workspace that its agent is not in.
+        What the view does not know yet is not revoked: assertions may be newer than the view.
+        """
+        if principal.token_id in self._state.revoked:
+            return True
+        if principal.kind != "agent":
+            return False
+        home = self._state.workspace_of_agent.get(principal.id)
+        if home is None:
+            return False
+        return home != principal.workspace_id or self._state.workspaces[home].agents[principal.id].deleted
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _workspace(self, workspace_id: str) -> WorkspaceState:
+        return self._state.workspaces.get(workspace_id) or WorkspaceState()
+
+    def _visible(self, caller: Principal) -> View:
+        """Return the one map that a caller's look-ups are made in; the caller is in it too."""
+        workspace = self._workspace(caller.workspace_id)
+        if caller.kind == "user":
+            return workspace.view(("user", caller.id), _active_and(_operated(workspace, caller.id)))
+        own = workspace.agents.get(caller.id) if caller.kind == "agent" else None
+        if own is None:
+            return _EMPTY
+        # Agents alike in owner, crew and reach share one view. One that its own reach leaves out needs
+        # a view to itself, since whoever looks is in it.
+        alone = own.id if own.reach or _why_unknown(workspace, own, own) else ""
+        return workspace.view(
+            (own.owner_id, rules.crew_of(own), own.reach, alone),
+            _active_and(lambda other: other.id == own.id or _why_unknown(workspace, own, other) is None),
+        )
+
+    def _check_may_start(self, caller: Principal) -> None:
+        agent = self.agent(caller.workspace_id, caller.id)
+        if agent is None:
+            raise HoplineError("unavailable", "the calling agent is not known here yet; try again")
+        why = rules.why_inactive(agent)
+        if why == "deleted":
+            raise unauthenticated()
+        if why == "paused":
+            raise HoplineError("agent_paused", "this agent is paused and may only read; its owner resumes it")
+        if why is not None:
+            raise HoplineError("failed_precondition", "this agent is not active yet")
+        if agent.kind == "receive_only":
+            raise HoplineError(
+                "receive_only", "this agent only receives: it may read, reply and ask its owner"
+            )
+
+
+def one_of(matches: Sequence[AgentRecord], ref: str) -> AgentRecord:
+    """Return the only match; none is `not_found`, several are `ambiguous` with their ids."""
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        raise not_found(ref)
+    ids = sorted(agent.id for agent in matches)[:_MAX_LISTED]
+    raise HoplineError(
+        "ambiguous",
+        f"{len(matches)} agents are named {ref!r}; use an id: {', '.join(ids)}",
+        details={"agent": ref, "ids": ids},
+    )
+
+
+def not_found(ref: str) -> HoplineError:
+    """Return the one answer for an agent that does not exist or that the caller may not know of."""
+    return HoplineError("not_found", f"there is no agent {ref!r}", details={"agent": ref})
+
+
+def _role(workspace: WorkspaceState, user_id: str, agent: AgentRecord) -> int:
+    if agent.owner_id == user_id:
+        return ADMIN
+    roles = workspace.roles
+    return max(roles.get((user_id, ""), NO_ROLE), roles.get((user_id, agent.id), NO_ROLE))
+
+
+def _why_unknown(workspace: WorkspaceState, own: AgentRecord, other: AgentRecord) -> str | None:
+    return rules.why_unknown(_role(workspace, own.owner_id, other), rules.crew_of(own), own.reach, other)
+
+
+def _operated(workspace: WorkspaceState, user_id: str) -> Callable[[AgentRecord], bool]:
+    return lambda agent: _role(workspace, user_id, agent) >= OPERATOR
+
+
+def _active_and(select: Callable[[AgentRecord], bool]) -> Callable[[AgentRecord], bool]:
+    return lambda agent: agent.state == "active" and select(agent)
+
+
+def _names_deleted(workspace: WorkspaceState, ref: str) -> bool:
+    return any(
+        agent.deleted and ref in (agent.id, agent.slug, agent.name) for agent in workspace.agents.values()
+    )
+
+
+def _lost_roles(old: State, fresh: State, seq: int) -> list[Change]:
+    """Say which roles of the old view are not in the fresh one: a snapshot shows only what there is."""
+    lost = []
+    for workspace_id, workspace in old.workspaces.items():
+        still = fresh.workspaces[workspace_id].roles if workspace_id in fresh.workspaces else {}
+        for (user_id, agent_id), role in workspace.roles.items():
+            if (user_id, agent_id) not in still:
+                grant = RoleGrant(user_id=user_id, agent_id=agent_id, role=role)  # type: ignore[arg-type]
+                lost.append(Change(seq=seq, workspace_id=workspace_id, role_revoked=grant))
+    return lost

@@ -1,0 +1,171 @@
+"""The records of the view and how one change alters them; no rules, no I/O."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from hopline.registry.v1.identity_pb2 import RoleGrant, SigningKey, Token
+from hopline.registry.v1.visibility_pb2 import Change
+from hopline_rpc.clock import from_timestamp
+from hopline_rpc.principals import load_public_key
+
+from hopline_directory.convert import agent_record, policy_record, user_record, workspace_record
+from hopline_directory.records import AgentRecord, Policy, UserRecord, WorkspaceRecord
+
+# A revoked token is remembered until no assertion made from it can still hold (60 s), with room for
+# clocks that differ.
+REVOKED_SECONDS: Final = 600.0
+_MAX_VIEWS: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Some agents of a workspace, to be found by id, slug or name. `ordered` is by slug."""
+
+    ordered: tuple[AgentRecord, ...]
+    ids: Mapping[str, AgentRecord]
+    slugs: Mapping[str, AgentRecord]
+    names: Mapping[str, Sequence[AgentRecord]]
+
+    def matches(self, ref: str) -> Sequence[AgentRecord]:
+        """Return what a reference means: by id, else by slug, else all that have the name."""
+        found = self.ids.get(ref) or self.slugs.get(ref)
+        return (found,) if found is not None else self.names.get(ref, ())
+
+
+def make_view(agents: Iterable[AgentRecord]) -> View:
+    """Index agents."""
+    ordered = tuple(sorted(agents, key=lambda agent: agent.slug))
+    names: dict[str, list[AgentRecord]] = {}
+    for agent in ordered:
+        names.setdefault(agent.name, []).append(agent)
+    return View(
+        ordered,
+        {agent.id: agent for agent in ordered},
+        {agent.slug: agent for agent in ordered},
+        names,
+    )
+
+
+class WorkspaceState:
+    """Everything known of one workspace."""
+
+    def __init__(self) -> None:
+        self.record: WorkspaceRecord | None = None
+        self.policy: Policy | None = None
+        self.users: dict[str, UserRecord] = {}
+        self.agents: dict[str, AgentRecord] = {}
+        # (user, agent), or (user, "") for the whole workspace.
+        self.roles: dict[tuple[str, str], int] = {}
+        self._views: OrderedDict[object, View] = OrderedDict()
+
+    def view(self, key: object, select: Callable[[AgentRecord], bool]) -> View:
+        """Return the view of `key`, made of the living agents that `select` accepts.
+
+        Kept until an agent or a role changes; the oldest one makes room.
+        """
+        found = self._views.get(key)
+        if found is None:
+            found = make_view(agent for agent in self.agents.values() if not agent.deleted and select(agent))
+            self._views[key] = found
+            if len(self._views) > _MAX_VIEWS:
+                self._views.popitem(last=False)
+        else:
+            self._views.move_to_end(key)
+        return found
+
+    def everyone(self) -> View:
+        """Return all agents that are not deleted."""
+        return self.view("everyone", lambda agent: True)
+
+    def put(self, change: Change) -> None:
+        """Take over one change of this workspace."""
+        kind = change.WhichOneof("entity")
+        if kind == "workspace":
+            self.record = workspace_record(change.workspace)
+        elif kind == "policy":
+            self.policy = policy_record(change.policy)
+        elif kind == "user":
+            self.users[change.user.id] = user_record(change.workspace_id, change.user)
+        elif kind == "agent":
+            self._put_agent(agent_record(change.workspace_id, change.agent))
+        elif kind == "agent_deleted" and change.agent_deleted in self.agents:
+            self._put_agent(replace(self.agents[change.agent_deleted], deleted=True))
+        elif kind == "role_granted":
+            self._put_role(_target(change.role_granted), int(change.role_granted.role))
+        elif kind == "role_revoked":
+            self._put_role(_target(change.role_revoked), 0)
+
+    def _put_agent(self, agent: AgentRecord) -> None:
+        self.agents[agent.id] = agent
+        self._views.clear()
+
+    def _put_role(self, target: tuple[str, str], role: int) -> None:
+        if role:
+            self.roles[target] = role
+        else:
+            self.roles.pop(target, None)
+        self._views.clear()
+
+
+class State:
+    """Everything known of all workspaces."""
+
+    def __init__(self) -> None:
+        self.workspaces: dict[str, WorkspaceState] = {}
+        self.workspace_of_agent: dict[str, str] = {}
+        # By kid; the raw bytes beside the key that was made of them.
+        self.keys: dict[str, tuple[bytes, Ed25519PublicKey]] = {}
+        self.revoked: dict[str, float] = {}
+
+    def value(self, change: Change) -> object:
+        """Return what is held now of the thing that a change is about; None for nothing."""
+        kind = change.WhichOneof("entity")
+        if kind == "key":
+            return self.keys.get(change.key.kid, (None,))[0]
+        if kind == "token_revoked":
+            return self.revoked.get(change.token_revoked.id)
+        workspace = self.workspaces.get(change.workspace_id) or WorkspaceState()
+        held: dict[str | None, Callable[[], object]] = {
+            "workspace": lambda: workspace.record,
+            "policy": lambda: workspace.policy,
+            "user": lambda: workspace.users.get(change.user.id),
+            "agent": lambda: workspace.agents.get(change.agent.id),
+            "agent_deleted": lambda: workspace.agents.get(change.agent_deleted),
+            "role_granted": lambda: workspace.roles.get(_target(change.role_granted)),
+            "role_revoked": lambda: workspace.roles.get(_target(change.role_revoked)),
+        }
+        return held[kind]() if kind in held else None
+
+    def put(self, change: Change) -> None:
+        """Take over one change; an entity of a newer contract is passed over."""
+        kind = change.WhichOneof("entity")
+        if kind == "key":
+            self._put_key(change.key)
+        elif kind == "token_revoked":
+            self._put_revoked(change.token_revoked, from_timestamp(change.at))
+        elif kind != "token_created":
+            if kind == "agent":
+                self.workspace_of_agent[change.agent.id] = change.workspace_id
+            self.workspaces.setdefault(change.workspace_id, WorkspaceState()).put(change)
+
+    def _put_key(self, key: SigningKey) -> None:
+        if key.public_key:
+            self.keys[key.kid] = (key.public_key, load_public_key(key.public_key))
+        else:
+            self.keys.pop(key.kid, None)  # without its public half a key is withdrawn
+
+    def _put_revoked(self, token: Token, at: float) -> None:
+        self.revoked[token.id] = from_timestamp(token.revoked_at)
+        for oldest, when in list(self.revoked.items()):
+            if when >= at - REVOKED_SECONDS:
+                break
+            del self.revoked[oldest]
+
+
+def _target(grant: RoleGrant) -> tuple[str, str]:
+    return grant.user_id, grant.agent_id
