@@ -1,0 +1,1 @@
+"""Rules of the relay; standard library only."""

@@ -1,0 +1,1 @@
+"""The relay's tables and the statements on them."""

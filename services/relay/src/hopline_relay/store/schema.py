@@ -1,0 +1,385 @@
+"""The relay's tables.
+
+`workspace_id` comes first in every key, so that the record can be split by workspace. Times are unix
+seconds; `ordinal` counts up within a workspace (one row of `heads`), in the order of commits, and is what
+queues, lists and transcripts are ordered by. Every list that grows is read through an index that ends in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+metadata = MetaData()
+
+
+def _id(name: str, **more: Any) -> Column[str]:
+    return Column(name, String, nullable=False, **more)
+
+
+def _key(name: str) -> Column[str]:
+    return Column(name, String, primary_key=True, nullable=False)
+
+
+def _text(name: str) -> Column[str]:
+    return Column(name, Text, nullable=False, server_default="")
+
+
+def _number(name: str) -> Column[int]:
+    return Column(name, Integer, nullable=False, server_default="0")
+
+
+# The counters' epoch that this record goes with, and the processes that write here. A batch is committed
+# only while both rows are what its author believes them to be.
+quota_epochs = Table(
+    "quota_epochs",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("seeded_at", Float, nullable=False),
+)
+
+instances = Table(
+    "instances",
+    metadata,
+    _key("id"),
+    Column("started_at", Float, nullable=False),
+    Column("ended_at", Float),
+)
+
+# The counters of a workspace: the last ordinal and the last number of its audit log.
+heads = Table(
+    "heads",
+    metadata,
+    _key("workspace_id"),
+    Column("ordinal", BigInteger, nullable=False),
+    Column("audit_seq", BigInteger, nullable=False),
+)
+
+# What a caller's request_id stands for, for 24 h.
+requests = Table(
+    "requests",
+    metadata,
+    _key("workspace_id"),
+    _key("principal_id"),
+    _key("request_id"),
+    Column("digest", LargeBinary, nullable=False),
+    _id("message_id"),
+    Column("created_at", Float, nullable=False),
+    Index("requests_created", "created_at"),
+    sqlite_with_rowid=False,
+)
+
+threads = Table(
+    "threads",
+    metadata,
+    _key("workspace_id"),
+    _key("id"),
+    _text("subject"),
+    Column("message_count", Integer, nullable=False),
+    # Places kept for recipients of a fan-out that have not answered.
+    Column("reserved", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("last_at", Float, nullable=False),
+)
+
+participants = Table(
+    "participants",
+    metadata,
+    _key("workspace_id"),
+    _key("thread_id"),
+    _key("party_id"),
+    _id("party_kind"),
+    # The ordinal of the thread's newest message.
+    Column("last_ordinal", BigInteger, nullable=False),
+    Index("participants_recent", "workspace_id", "party_id", "last_ordinal"),
+    sqlite_with_rowid=False,
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    _key("workspace_id"),
+    _key("id"),
+    Column("ordinal", BigInteger, nullable=False),
+    _id("thread_id"),
+    Column("seq", Integer, nullable=False),
+    # `message`, `ask`, `prompt`, `reply`, `answer` or `notice` (of the mesh itself).
+    _id("kind"),
+    _id("from_kind"),
+    _id("from_id"),
+    _text("from_session_id"),
+    _text("from_turn_id"),
+    _text("subject"),
+    _text("body"),
+    _text("payload"),
+    _text("in_reply_to"),
+    Column("depth", Integer, nullable=False),
+    # The depth at which an answer to this message runs, and the root it belongs to.
+    Column("from_depth", Integer, nullable=False),
+    _id("root_id"),
+    _number("hook_generation"),
+    # How it was admitted (`start`, `answer`, `person`) and the UTC day it was charged to.
+    _id("admitted_as"),
+    _id("day"),
+    _text("traceparent"),
+    Column("created_at", Float, nullable=False),
+    Index("messages_thread", "workspace_id", "thread_id", "seq", unique=True),
+    Index(
+        "messages_session",
+        "workspace_id",
+        "from_session_id",
+        "ordinal",
+        sqlite_where=text("from_session_id <> ''"),
+        postgresql_where=text("from_session_id <> ''"),
+    ),
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    _key("workspace_id"),
+    _key("message_id"),
+    _key("recipient_id"),
+    _id("recipient_kind"),
+    _text("session_id"),
+    _text("turn_id"),
+    _id("state"),
+    # True while the thread keeps a place for this recipient's first answer.
+    Column("place", Boolean, nullable=False),
+    Column("ordinal", BigInteger, nullable=False),
+    Index(
+        "deliveries_session",
+        "workspace_id",
+        "session_id",
+        "ordinal",
+        sqlite_where=text("session_id <> ''"),
+        postgresql_where=text("session_id <> ''"),
+    ),
+    sqlite_with_rowid=False,
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    _key("workspace_id"),
+    _key("id"),
+    _id("agent_id"),
+    _id("title"),
+    # `relay`, `mcp`, `human`, `schedule` or `webhook`.
+    _id("channel"),
+    # For whom it is and which of theirs: `From A`, `From A (2)`; 0 for a session that is asked for by id.
+    _text("peer_id"),
+    _number("number"),
+    # True once closed.
+    Column("closed", Boolean, nullable=False),
+    # The turn that runs in it.
+    _text("running_turn_id"),
+    _id("opened_by_kind"),
+    _id("opened_by_id"),
+    _text("opened_by_session_id"),
+    Column("created_at", Float, nullable=False),
+    Column("last_at", Float, nullable=False),
+    Column("ordinal", BigInteger, nullable=False),
+    Index("sessions_agent", "workspace_id", "agent_id", "ordinal"),
+    Index("sessions_opener", "workspace_id", "opened_by_id", "ordinal"),
+    Index(
+        "sessions_peer",
+        "workspace_id",
+        "agent_id",
+        "channel",
+        "peer_id",
+        "number",
+        unique=True,
+        sqlite_where=text("number > 0"),
+        postgresql_where=text("number > 0"),
+    ),
+)
+
+turns = Table(
+    "turns",
+    metadata,
+    _key("workspace_id"),
+    _key("id"),
+    Column("ordinal", BigInteger, nullable=False),
+    _id("agent_id"),
+    _id("session_id"),
+    # `queued`, `running`, `completed`, `failed` or `canceled`.
+    _id("state"),
+    # `message`, `ask`, `reply`, `prompt`, `notice`.
+    _id("cause"),
+    _id("message_id"),
+    _id("thread_id"),
+    _id("caused_by_kind"),
+    _id("caused_by_id"),
+    _text("parent_turn_id"),
+    _id("root_id"),
+    Column("depth", Integer, nullable=False),
+    _number("hook_generation"),
+    # The agents of the chain, root first, this turn's last; ids between spaces.
+    _text("chain"),
+    _number("attempt"),
+    # Set while it runs: the pull it belongs to (empty for a tunnel's), the tunnel's epoch, its process.
+    _text("batch_id"),
+    # The session in which a pulled turn runs.
+    _text("run_session_id"),
+    Column("epoch", BigInteger, nullable=False, server_default="0"),
+    _text("instance_id"),
+    # True while it holds a run slot of its workspace.
+    Column("slot", Boolean, nullable=False, server_default=text("0")),
+    Column("created_at", Float, nullable=False),
+    Column("started_at", Float),
+    Column("ended_at", Float),
+    Column("lease_until", Float),
+    # When it has run, or waited, for too long.
+    Column("deadline_at", Float, nullable=False),
+    # When the sweep has to look at it: the earlier of the two above; empty once it has ended.
+    Column("due_at", Float),
+    _text("error_code"),
+    _text("error_message"),
+    # Where it comes from, and the span of its run.
+    _text("traceparent"),
+    _text("span"),
+    Index("turns_agent", "workspace_id", "agent_id", "ordinal"),
+    Index("turns_session", "workspace_id", "session_id", "ordinal"),
+    Index("turns_root", "workspace_id", "root_id", "ordinal"),
+    Index(
+        "turns_queued",
+        "workspace_id",
+        "agent_id",
+        "ordinal",
+        sqlite_where=text("state = 'queued'"),
+        postgresql_where=text("state = 'queued'"),
+    ),
+    Index(
+        "turns_running",
+        "workspace_id",
+        "agent_id",
+        sqlite_where=text("state = 'running'"),
+        postgresql_where=text("state = 'running'"),
+    ),
+    Index(
+        "turns_batch",
+        "workspace_id",
+        "batch_id",
+        sqlite_where=text("batch_id <> ''"),
+        postgresql_where=text("batch_id <> ''"),
+    ),
+    Index(
+        "turns_due",
+        "due_at",
+        sqlite_where=text("due_at IS NOT NULL"),
+        postgresql_where=text("due_at IS NOT NULL"),
+    ),
+    Index(
+        "turns_ended",
+        "workspace_id",
+        "ended_at",
+        sqlite_where=text("ended_at IS NOT NULL"),
+        postgresql_where=text("ended_at IS NOT NULL"),
+    ),
+)
+
+# The answer that the turn of an ask owes to whoever asked. `state`: `open`, `answered`, `failed` or
+# `canceled`.
+debts = Table(
+    "debts",
+    metadata,
+    _key("workspace_id"),
+    # The turn that owes.
+    _key("turn_id"),
+    _id("message_id"),
+    _id("thread_id"),
+    _id("debtor_id"),
+    _id("creditor_kind"),
+    _id("creditor_id"),
+    _text("creditor_session_id"),
+    _text("creditor_turn_id"),
+    _id("state"),
+    _text("reply_message_id"),
+    _text("error_code"),
+    _text("error_message"),
+    Index(
+        "debts_creditor_turn",
+        "workspace_id",
+        "creditor_turn_id",
+        sqlite_where=text("state = 'open' AND creditor_turn_id <> ''"),
+        postgresql_where=text("state = 'open' AND creditor_turn_id <> ''"),
+    ),
+    Index(
+        "debts_debtor",
+        "workspace_id",
+        "debtor_id",
+        sqlite_where=text("state = 'open'"),
+        postgresql_where=text("state = 'open'"),
+    ),
+    sqlite_with_rowid=False,
+)
+
+# Calls that wait for a turn right now. One that outlives its process tells what was never handed over.
+waits = Table(
+    "waits",
+    metadata,
+    _key("workspace_id"),
+    _key("id"),
+    _id("turn_id"),
+    _id("instance_id"),
+    _id("waiter_kind"),
+    _id("waiter_id"),
+    _text("waiter_turn_id"),
+    Column("created_at", Float, nullable=False),
+    Index("waits_turn", "workspace_id", "turn_id"),
+    sqlite_with_rowid=False,
+)
+
+# How often a worker of the agent has attached: part of what makes old frames stale.
+attachments = Table(
+    "attachments",
+    metadata,
+    _key("workspace_id"),
+    _key("agent_id"),
+    Column("epoch", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+audit_events = Table(
+    "audit_events",
+    metadata,
+    _key("workspace_id"),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Float, nullable=False),
+    _id("action"),
+    _id("actor_kind"),
+    _id("actor_id"),
+    _text("actor_name"),
+    _text("agent_id"),
+    _text("thread_id"),
+    _text("message_id"),
+    _text("turn_id"),
+    _text("session_id"),
+    # JSON.
+    _text("details"),
+    _text("trace_id"),
+)
+
+# How far the registry's own changes have been taken over into the log.
+audit_sources = Table(
+    "audit_sources",
+    metadata,
+    _key("source"),
+    Column("seq", BigInteger, nullable=False),
+)
