@@ -1,0 +1,82 @@
+"""What is known of the call being served, for whatever code it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from hopline_rpc.errors import HoplineError
+from hopline_rpc.principals import Principal
+
+T = TypeVar("T")
+
+_current: contextvars.ContextVar[CallInfo | None] = contextvars.ContextVar("hopline_call", default=None)
+
+
+class CallInfo:
+    """One call on its way through a service. Made by the interceptor, read by everyone."""
+
+    __slots__ = ("deadline", "ending", "method", "principal", "request_id", "streaming", "subject", "task")
+
+    def __init__(
+        self, method: str, request_id: str, task: asyncio.Task[Any], *, streaming: bool = False
+    ) -> None:
+        self.method = method
+        self.request_id = request_id
+        self.task = task
+        self.streaming = streaming
+        self.principal: Principal | None = None
+        self.subject: Principal | None = None
+        # On the event loop's clock. None: the call may take as long as it likes.
+        self.deadline: float | None = None
+        self.ending: HoplineError | None = None
+
+    def end(self, error: HoplineError) -> None:
+        """Stop the handler; its caller gets `error`."""
+        if self.ending is None:
+            self.ending = error
+            self.task.cancel()
+
+
+def current_call() -> CallInfo | None:
+    """Return the call being served, or None outside of one."""
+    return _current.get()
+
+
+def set_current_call(call: CallInfo | None) -> None:
+    """Make `call` the current one of this task and of those it starts."""
+    _current.set(call)
+
+
+def remaining() -> float | None:
+    """Return the seconds left for the call being served; None when it has no deadline."""
+    call = _current.get()
+    if call is None or call.deadline is None:
+        return None
+    return call.deadline - asyncio.get_running_loop().time()
+
+
+def detach(work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+    """Start a task that outlives the call it is started in: it inherits no caller, deadline or trace."""
+    return asyncio.get_running_loop().create_task(work, name=name, context=contextvars.Context())
+
+
+class LiveCalls:
+    """The calls a service is serving right now, so that a revocation or a drain can end some of them."""
+
+    def __init__(self) -> None:
+        self._calls: set[CallInfo] = set()
+        self.add = self._calls.add
+        self.discard = self._calls.discard
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def end(self, matches: Callable[[CallInfo], bool], error: HoplineError) -> int:
+        """End every call that matches, and return how many there were."""
+        found = [call for call in self._calls if matches(call)]
+        for call in found:
+            call.end(error)
+        return len(found)

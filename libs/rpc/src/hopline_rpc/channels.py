@@ -1,0 +1,361 @@
+"""Channels to other services, with what every call needs: trace, deadline, credential, our errors.
+
+`dial` opens a channel over a socket, `ClientChannel` wraps any channel, also an in-process one, so that
+a service's code is the same whichever it was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from typing import Any, Final, NoReturn
+
+import grpc
+import grpc.aio
+
+from hopline_rpc import telemetry
+from hopline_rpc.auth import AUTHORIZATION
+from hopline_rpc.calls import current_call, remaining
+from hopline_rpc.errors import HoplineError, from_rpc_error
+from hopline_rpc.interceptors import REQUEST_ID
+from hopline_rpc.tls import TlsSettings, require_safe
+
+ChannelLike = grpc.aio.Channel
+Pairs = tuple[tuple[str, str | bytes], ...]
+Credentials = Callable[[], Awaitable[Pairs] | Pairs]
+
+MAX_MESSAGE: Final = 8 * 1024 * 1024
+# The next hop gets a little less, so that its answer is still of use to ours.
+DEADLINE_MARGIN: Final = 0.05
+# The server allows a ping every 10 s (`serving.SERVER_OPTIONS`); these must not be more eager.
+CHANNEL_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", MAX_MESSAGE),
+    ("grpc.max_metadata_size", 32 * 1024),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+
+def dial(
+    target: str,
+    *,
+    tls: TlsSettings | None = None,
+    insecure: bool = False,
+    credentials: Credentials | None = None,
+) -> ClientChannel:
+    """Open a channel to `host:port` or `unix:/path`; refuses plain text over a network."""
+    require_safe(target, tls, insecure=insecure, what="the address")
+    if tls:
+        channel = grpc.aio.secure_channel(target, tls.channel_credentials(), CHANNEL_OPTIONS)
+    else:
+        channel = grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
+    return ClientChannel(channel, credentials)
+
+
+def bearer(credential: str | Callable[[], str]) -> Credentials:
+    """Return credentials for a token, or for whatever a function returns at the moment of the call."""
+    if isinstance(credential, str):
+        fixed: Pairs = ((AUTHORIZATION, f"Bearer {credential}"),)
+        return lambda: fixed
+    return lambda: ((AUTHORIZATION, f"Bearer {credential()}"),)
+
+
+class ClientChannel(grpc.aio.Channel):
+    """A channel whose calls carry trace, request id, deadline and credential, and fail with `HoplineError`.
+
+    A call starts when it is first awaited, read from or written to. Metadata given with a call wins over
+    what the channel would add.
+    """
+
+    def __init__(self, channel: ChannelLike, credentials: Credentials | None = None) -> None:
+        self._channel = channel
+        self._credentials = credentials
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> grpc.aio.UnaryUnaryMultiCallable[Any, Any]:
+        """Return the callable of a method."""
+        inner = self._inner(self._channel.unary_unary, method, request_serializer, response_deserializer)
+        return _Callable(inner, self._credentials, UnaryCall)
+
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> grpc.aio.UnaryStreamMultiCallable[Any, Any]:
+        """Return the callable of a method."""
+        inner = self._inner(self._channel.unary_stream, method, request_serializer, response_deserializer)
+        callable_: Any = _Callable(inner, self._credentials, StreamCall)
+        return callable_  # type: ignore[no-any-return] # one class serves all four shapes
+
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> grpc.aio.StreamUnaryMultiCallable[Any, Any]:
+        """Return the callable of a method."""
+        inner = self._inner(self._channel.stream_unary, method, request_serializer, response_deserializer)
+        callable_: Any = _Callable(inner, self._credentials, StreamCall)
+        return callable_  # type: ignore[no-any-return] # one class serves all four shapes
+
+    def stream_stream(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> grpc.aio.StreamStreamMultiCallable[Any, Any]:
+        """Return the callable of a method."""
+        inner = self._inner(self._channel.stream_stream, method, request_serializer, response_deserializer)
+        callable_: Any = _Callable(inner, self._credentials, StreamCall)
+        return callable_  # type: ignore[no-any-return] # one class serves all four shapes
+
+    @staticmethod
+    def _inner(make: Any, method: str, serializer: Any, deserializer: Any) -> Any:
+        return make(method, serializer, deserializer, _registered_method=True)
+
+    async def close(self, grace: float | None = None) -> None:
+        """Close the channel."""
+        await self._channel.close(grace)
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        """Return the connectivity."""
+        return self._channel.get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        """Wait for another connectivity."""
+        await self._channel.wait_for_state_change(last_observed_state)
+
+    async def channel_ready(self) -> None:
+        """Wait until connected."""
+        await self._channel.channel_ready()
+
+    async def __aenter__(self) -> ClientChannel:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+Start = Callable[[Pairs, float | None], Any]
+
+
+class _Callable(grpc.aio.UnaryUnaryMultiCallable[Any, Any]):
+    """One method of a stub."""
+
+    def __init__(self, inner: Any, credentials: Credentials | None, make: Callable[..., Any]) -> None:
+        self._inner = inner
+        self._credentials = credentials
+        self._make = make
+
+    def __call__(
+        self,
+        request: Any = None,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        def start(pairs: Pairs, seconds: float | None) -> Any:
+            return self._inner(request, timeout=seconds, metadata=pairs, wait_for_ready=wait_for_ready)
+
+        return self._make(start, self._credentials, tuple(metadata or ()), timeout)
+
+
+class _LazyCall:
+    """A call that starts once its credentials are there."""
+
+    def __init__(
+        self, start: Start, credentials: Credentials | None, metadata: Pairs, timeout: float | None
+    ) -> None:
+        self._start = start
+        self._credentials = credentials
+        self._metadata = metadata
+        self._timeout = timeout
+        self._call: Any = None
+        self._starting: asyncio.Future[None] | None = None
+        self._cancelled = False
+        self._callbacks: list[Callable[[Any], None]] = []
+
+    async def _started(self) -> Any:
+        """Return the call underneath, starting it first where needed."""
+        while self._call is None:
+            if self._cancelled:
+                raise asyncio.CancelledError
+            if self._starting is not None:
+                await asyncio.shield(self._starting)  # another task of this stream is starting it
+                continue
+            self._starting = asyncio.get_running_loop().create_future()
+            try:
+                pairs = await self._pairs()
+                if not self._cancelled:
+                    self._begin(pairs)
+            finally:
+                self._starting.set_result(None)
+                self._starting = None
+        return self._call
+
+    def _begin(self, pairs: Pairs) -> None:
+        call = self._start(pairs, _seconds(self._timeout))
+        for callback in self._callbacks:
+            call.add_done_callback(functools.partial(_call_back, callback, self))
+        self._call = call
+
+    async def _pairs(self) -> Pairs:
+        """Return the metadata of the call."""
+        pairs = self._metadata
+        given = {key for key, _ in pairs}
+        if self._credentials is not None and AUTHORIZATION not in given:
+            found = self._credentials()
+            pairs += found if isinstance(found, tuple) else await found
+        traceparent = telemetry.current_traceparent()
+        if traceparent and telemetry.TRACEPARENT not in given:
+            pairs += ((telemetry.TRACEPARENT, traceparent),)
+        call = current_call()
+        if call is not None and REQUEST_ID not in given:
+            pairs += ((REQUEST_ID, call.request_id),)
+        return pairs
+
+    def cancel(self) -> bool:
+        """End the call."""
+        if self._call is not None:
+            return bool(self._call.cancel())
+        self._cancelled = True
+        return True
+
+    def cancelled(self) -> bool:
+        """Tell whether the call was cancelled."""
+        return self._cancelled or (self._call is not None and self._call.cancelled())
+
+    def done(self) -> bool:
+        """Tell whether the call has its outcome."""
+        return self._cancelled or (self._call is not None and self._call.done())
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Call back when the call has its outcome."""
+        if self._call is None:
+            self._callbacks.append(callback)
+        else:
+            self._call.add_done_callback(functools.partial(_call_back, callback, self))
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds left; None without a deadline."""
+        return self._timeout if self._call is None else self._call.time_remaining()
+
+    async def initial_metadata(self) -> Any:
+        """Wait for the initial metadata."""
+        return await (await self._started()).initial_metadata()
+
+    async def trailing_metadata(self) -> Any:
+        """Wait for the trailing metadata."""
+        return await (await self._started()).trailing_metadata()
+
+    async def code(self) -> grpc.StatusCode:
+        """Wait for the outcome's code."""
+        found: grpc.StatusCode = await (await self._started()).code()
+        return found
+
+    async def details(self) -> str:
+        """Wait for the outcome's text."""
+        return str(await (await self._started()).details())
+
+    async def wait_for_connection(self) -> None:
+        """Wait until the server has answered."""
+        try:
+            await (await self._started()).wait_for_connection()
+        except grpc.aio.AioRpcError as error:
+            _raise(error)
+
+
+def _call_back(callback: Callable[[Any], None], outer: Any, inner: Any) -> None:
+    callback(outer)
+
+
+class UnaryCall(_LazyCall):
+    """One request, one response."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._response().__await__()
+
+    async def _response(self) -> Any:
+        call = await self._started()
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            _raise(error)
+
+
+class StreamCall(_LazyCall):
+    """A call with a stream in at least one direction."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._response().__await__()
+
+    async def _response(self) -> Any:
+        """Wait for the one response to a stream of requests."""
+        call = await self._started()
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            _raise(error)
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Any]:
+        call = await self._started()
+        try:
+            async for response in call:
+                yield response
+        except grpc.aio.AioRpcError as error:
+            _raise(error)
+
+    async def read(self) -> Any:
+        """Return the next response, `grpc.aio.EOF` after the last."""
+        call = await self._started()
+        try:
+            return await call.read()
+        except grpc.aio.AioRpcError as error:
+            _raise(error)
+
+    async def write(self, request: Any) -> None:
+        """Send a request."""
+        call = await self._started()
+        try:
+            await call.write(request)
+        except grpc.aio.AioRpcError as error:
+            _raise(error)
+
+    async def done_writing(self) -> None:
+        """Say that no request follows."""
+        await (await self._started()).done_writing()
+
+
+def _raise(error: grpc.aio.AioRpcError) -> NoReturn:
+    raise from_rpc_error(error) from error
+
+
+def _seconds(timeout: float | None) -> float | None:
+    """Return how long a call may take: what its caller allows, within what our own caller left us."""
+    left = remaining()
+    if left is None:
+        return timeout
+    left -= DEADLINE_MARGIN
+    if left <= 0:
+        raise HoplineError("deadline_exceeded", "the time allowed for the call is over")
+    return left if timeout is None else min(timeout, left)

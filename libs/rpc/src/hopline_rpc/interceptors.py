@@ -1,0 +1,276 @@
+"""What happens around every call: tracing, deadline, log and metrics, errors, authentication, validation.
+
+One object does it, in that order, for calls over sockets and inside the process alike. It wraps each
+handler once, when its servicer is registered, so that a call costs no look-ups, no chain of objects
+and no second coroutine per step.
+
+Handlers of streaming requests must read from the iterator they are given (`context.read()` would pass
+by validation). Handlers that stream responses may be async generators or write to the context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+from opentelemetry.trace import Span
+
+from hopline_rpc import telemetry
+from hopline_rpc.auth import Authenticator
+from hopline_rpc.calls import CallInfo, LiveCalls, set_current_call
+from hopline_rpc.errors import HoplineError, from_rpc_error, internal, to_status, unauthenticated
+from hopline_rpc.ids import IdMaker
+from hopline_rpc.rules import Rules
+from hopline_rpc.stats import MethodStats, RpcStats
+from hopline_rpc.validation import check
+
+log = logging.getLogger("hopline.rpc")
+
+REQUEST_ID: Final = "hopline-request-id"
+_MAX_REQUEST_ID: Final = 100
+
+# Generic in its type stubs only, hence the quotes.
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Context = Any  # grpc.aio's context or the in-process one: the same interface, no common class
+Behaviour = Callable[[Any, Context], Any]
+Run = Callable[[Any, Context], Awaitable[Any]]
+
+
+# Failures that people should see in a log; refusals are answers.
+_OUR_FAILURES: Final = frozenset({"internal", "unavailable", "deadline_exceeded"})
+
+
+class Outcome(NamedTuple):
+    """How a call ended: the gRPC code's name, and the reason when it did not succeed."""
+
+    code: str
+    reason: str | None
+
+
+_OK: Final = Outcome("OK", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A registered method and what is kept about it."""
+
+    path: str
+    rules: Rules
+    stats: MethodStats
+    streaming: bool
+    run: Run
+
+
+class Interceptor:
+    """Wraps the handlers of one server."""
+
+    def __init__(self, service: str, authenticator: Authenticator | None, ids: IdMaker) -> None:
+        self._authenticator = authenticator
+        self._ids = ids
+        self._spans = telemetry.RpcSpans(service)
+        self.stats = RpcStats()
+        self.live = LiveCalls()
+
+    def wrap(self, path: str, handler: Handler, rules: Rules) -> Handler:
+        """Return a handler of the same shape that does everything around a call."""
+        streaming = handler.request_streaming or handler.response_streaming
+        method = Method(path, rules, self.stats.method(path), bool(streaming), _runner(handler))
+
+        async def serve(request: Any, context: Context) -> Any:
+            return await self._serve(method, request, context)
+
+        return _like(handler, serve)
+
+    async def _serve(self, method: Method, request: Any, context: Context) -> Any:
+        """Serve one call."""
+        started = perf_counter()
+        metadata: Mapping[str, Any] = dict(context.invocation_metadata() or ())
+        span = self._spans.start(
+            method.path, metadata.get(telemetry.TRACEPARENT), edge=not isinstance(context, InProcess)
+        )
+        call = self._open(method, metadata)
+        timer = _start_timer(call, method, context)
+        error: HoplineError | None = None
+        outcome = _OK
+        self.live.add(call)
+        try:
+            await self._authenticate(method, call, metadata)
+            return await method.run(request, context)
+        except HoplineError as refusal:
+            error = refusal
+        except grpc.aio.AbortError:
+            outcome = _aborted(context)
+            raise
+        except asyncio.CancelledError:
+            if call.ending is None:
+                outcome = _gone(call)
+                raise
+            call.task.uncancel()
+            error = call.ending
+        except grpc.aio.AioRpcError as failure:
+            error = from_rpc_error(failure)
+        except Exception as unexpected:
+            error = internal(unexpected, log)
+        finally:
+            self.live.discard(call)
+            if timer is not None:
+                timer.cancel()
+            # Tasks that the handler left behind go on without the call's deadline.
+            call.deadline = None
+            if error is not None:
+                outcome = Outcome(error.code.name, error.reason)
+            self._close(method, call, perf_counter() - started, span, outcome)
+        wire = to_status(error)
+        return await context.abort(wire.code, wire.message, trailing_metadata=wire.trailing_metadata)
+
+    def _open(self, method: Method, metadata: Mapping[str, Any]) -> CallInfo:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a handler runs in a task")
+        given = metadata.get(REQUEST_ID)
+        if isinstance(given, str) and 0 < len(given) <= _MAX_REQUEST_ID and given.isprintable():
+            request_id = given
+        else:
+            request_id = self._ids.new_id("req")
+        call = CallInfo(method.path, request_id, task, streaming=method.streaming)
+        set_current_call(call)
+        return call
+
+    async def _authenticate(self, method: Method, call: CallInfo, metadata: Mapping[str, Any]) -> None:
+        rules = method.rules
+        if rules.public:
+            return
+        if self._authenticator is None:
+            raise unauthenticated()
+        identity = await self._authenticator.identify(metadata)
+        call.principal, call.subject = identity
+        if identity.principal.kind not in rules.allow:
+            raise HoplineError("permission_denied", "this kind of caller may not use this method")
+
+    def _close(
+        self, method: Method, call: CallInfo, seconds: float, span: Span | None, outcome: Outcome
+    ) -> None:
+        """Count, trace and log a finished call."""
+        reason = outcome.reason
+        method.stats.record(seconds, reason)
+        if span is not None:
+            telemetry.end_rpc_span(span, outcome.code, reason)
+        level = logging.WARNING if reason in _OUR_FAILURES else logging.DEBUG
+        if log.isEnabledFor(level):
+            log.log(
+                level,
+                "%s %s",
+                method.path,
+                reason or "ok",
+                extra={
+                    "method": method.path,
+                    "reason": reason or "ok",
+                    "milliseconds": round(seconds * 1000, 3),
+                    "request_id": call.request_id,
+                    "caller": call.principal.id if call.principal is not None else "",
+                },
+            )
+
+
+class InProcess:
+    """Marks the contexts of calls that never left the process."""
+
+
+def _start_timer(call: CallInfo, method: Method, context: Context) -> asyncio.TimerHandle | None:
+    """Hold the handler to the caller's deadline, or to the method's own where the caller set none."""
+    seconds = context.time_remaining()
+    if seconds is None:
+        if method.streaming:
+            return None
+        seconds = method.rules.deadline
+    loop = asyncio.get_running_loop()
+    call.deadline = loop.time() + seconds
+    late = HoplineError("deadline_exceeded", "the time allowed for the call is over")
+    return loop.call_at(call.deadline, call.end, late)
+
+
+def _gone(call: CallInfo) -> Outcome:
+    """Say why gRPC cancelled a handler: the caller's time was over, or the caller is gone."""
+    if call.deadline is not None and asyncio.get_running_loop().time() >= call.deadline:
+        return Outcome("DEADLINE_EXCEEDED", "deadline_exceeded")
+    return Outcome("CANCELLED", "cancelled")
+
+
+def _aborted(context: Context) -> Outcome:
+    """Describe what a handler aborted with by itself; only its code is known."""
+    code = context.code() or grpc.StatusCode.UNKNOWN
+    return Outcome(code.name, code.name.lower())
+
+
+# --- the four shapes of a call -------------------------------------------------------------------
+
+
+def _runner(handler: Handler) -> Run:
+    """Return what validates and runs a handler, whatever its shape."""
+    if handler.response_streaming:
+        behaviour: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
+        return _streaming_runner(behaviour, many=bool(handler.request_streaming))
+    behaviour = handler.stream_unary if handler.request_streaming else handler.unary_unary
+    return _unary_runner(behaviour, many=bool(handler.request_streaming))
+
+
+def _unary_runner(behaviour: Behaviour, *, many: bool) -> Run:
+    async def run_one(request: Message, context: Context) -> Any:
+        check(request)
+        return await behaviour(request, context)
+
+    async def run_many(requests: AsyncIterator[Message], context: Context) -> Any:
+        async with aclosing(_checked(requests)) as checked:
+            return await behaviour(checked, context)
+
+    return run_many if many else run_one
+
+
+def _streaming_runner(behaviour: Behaviour, *, many: bool) -> Run:
+    generates = inspect.isasyncgenfunction(behaviour)
+
+    async def respond(request: Any, context: Context) -> None:
+        if not generates:
+            await behaviour(request, context)
+            return
+        # Closed here and now, not whenever it is collected: its `finally` belongs to this call.
+        async with aclosing(behaviour(request, context)) as responses:
+            async for response in responses:
+                await context.write(response)
+
+    async def run_one(request: Message, context: Context) -> None:
+        check(request)
+        await respond(request, context)
+
+    async def run_many(requests: AsyncIterator[Message], context: Context) -> None:
+        async with aclosing(_checked(requests)) as checked:
+            await respond(checked, context)
+
+    return run_many if many else run_one
+
+
+async def _checked(requests: AsyncIterator[Message]) -> Any:
+    async for request in requests:
+        check(request)
+        yield request
+
+
+def _like(handler: Handler, serve: Behaviour) -> Handler:
+    """Build a handler with another behaviour and the same shape and serializers."""
+    make: Any = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[bool(handler.request_streaming), bool(handler.response_streaming)]
+    wrapped: Handler = make(serve, handler.request_deserializer, handler.response_serializer)
+    return wrapped

@@ -1,0 +1,52 @@
+"""The settings every service has; each service's `settings.py` extends the class.
+
+Nothing else reads the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from hopline_rpc.errors import HoplineError
+from hopline_rpc.tls import TlsSettings
+
+
+class ServiceSettings(BaseSettings):
+    """Settings from `HOPLINE_*`, checked at the start and fixed from then on."""
+
+    model_config = SettingsConfigDict(env_prefix="HOPLINE_", frozen=True, extra="ignore")
+
+    # Where to listen, `host:port` or `unix:/path`; empty: the service's own port on loopback.
+    bind: str = ""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_ca: Path | None = None
+    # Allows plain text on addresses that other machines can reach.
+    insecure: bool = False
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "human", "json"] = "auto"
+    # Names this mesh in the audience of its assertions.
+    mesh_id: str = "hopline"
+
+    @property
+    def tls(self) -> TlsSettings:
+        """The three TLS settings as one."""
+        return TlsSettings(self.tls_cert, self.tls_key, self.tls_ca)
+
+    @classmethod
+    def load(cls, overrides: Mapping[str, str] | None = None) -> Self:
+        """Read the settings; `overrides` win over the environment. A bad one is named in one line."""
+        try:
+            return cls(**dict(overrides or {}))  # type: ignore[arg-type] # pydantic parses the texts
+        except ValidationError as error:
+            lines = [f"HOPLINE_{_name(item['loc'])}: {item['msg']}" for item in error.errors()]
+            raise HoplineError("invalid_argument", "bad settings: " + "; ".join(lines)) from None
+
+
+def _name(location: tuple[int | str, ...]) -> str:
+    return "_".join(str(part) for part in location).upper()

@@ -1,0 +1,88 @@
+"""TLS by three settings, and what may do without: loopback addresses and unix sockets."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from hopline_rpc.errors import HoplineError
+
+_LOCAL_SCHEMES: Final = ("unix:", "unix-abstract:")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Certificate and key of this side, and the CA that the other side must come from.
+
+    A server with a CA asks its clients for certificates (mutual TLS). A client without a certificate
+    uses plain TLS; without a CA it trusts the system's.
+    """
+
+    cert: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+
+    def __bool__(self) -> bool:
+        return self.cert is not None or self.ca is not None
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """Read the files for a server."""
+        if self.cert is None or self.key is None:
+            raise HoplineError("failed_precondition", "TLS needs both a certificate and its key")
+        chain = (_read(self.key, "TLS key"), _read(self.cert, "TLS certificate"))
+        ca = _read(self.ca, "TLS CA") if self.ca is not None else None
+        return grpc.ssl_server_credentials([chain], ca, require_client_auth=ca is not None)
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """Read the files for a client."""
+        ca = _read(self.ca, "TLS CA") if self.ca is not None else None
+        if self.cert is None or self.key is None:
+            return grpc.ssl_channel_credentials(ca)
+        return grpc.ssl_channel_credentials(
+            ca, _read(self.key, "TLS key"), _read(self.cert, "TLS certificate")
+        )
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise HoplineError(
+            "failed_precondition", f"the {what} {path} cannot be read: {error.strerror}"
+        ) from error
+
+
+def is_local(address: str) -> bool:
+    """Tell whether an address can only be reached from this machine."""
+    if address.startswith(_LOCAL_SCHEMES):
+        return True
+    host = host_of(address)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_of(address: str) -> str:
+    """Return the host of `host:port`, `[v6]:port` or `scheme:///host:port`."""
+    rest = address.rpartition("/")[2]
+    if rest.startswith("["):
+        return rest[1:].partition("]")[0]
+    return rest.rpartition(":")[0] if ":" in rest else rest
+
+
+def require_safe(address: str, tls: TlsSettings | None, *, insecure: bool, what: str) -> None:
+    """Refuse to send credentials in the clear over a network, unless that was asked for by name."""
+    if tls or insecure or is_local(address):
+        return
+    raise HoplineError(
+        "failed_precondition",
+        f"{what} {address} is reachable from other machines and has no TLS: "
+        "give a certificate and key, use a loopback address or a unix socket, or say --insecure",
+    )
