@@ -1,6 +1,7 @@
 """The live view of who exists and the rules of who may reach whom."""
 
 from hopline_directory.directory import Directory, Gap, not_found, one_of
+from hopline_directory.follower import ASK_SECONDS, STALE_SECONDS, Follower, Listener
 from hopline_directory.records import (
     ADMIN,
     NO_ROLE,
@@ -18,12 +19,16 @@ from hopline_directory.state import View
 
 __all__ = [
     "ADMIN",
+    "ASK_SECONDS",
     "NO_ROLE",
     "OPERATOR",
+    "STALE_SECONDS",
     "VIEWER",
     "AgentRecord",
     "Directory",
+    "Follower",
     "Gap",
+    "Listener",
     "Policy",
     "Rate",
     "Relation",
