@@ -171,7 +171,7 @@ def token_source(
     token_file: str | Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> TokenSource:
-    """Return where the token comes from: given, else a file (read again each time), else HOPLINE_TOKEN_FILE."""
+    """Return where the token comes from: given, a file (read again each time), or HOPLINE_TOKEN_FILE."""
     if token is not None and token_file is not None:
         raise HoplineError("invalid_argument", "give a token or a token file, not both")
     if callable(token):

@@ -1,0 +1,77 @@
+"""The prompt of a turn: what a person wrote as it is, what an agent wrote as data behind a fence.
+
+A model cannot tell the text of a message from the words around it. So whatever did not come from a person
+stands, verbatim, between two marks with a random boundary, drawn anew for each message; a body that does
+not know the boundary cannot write the closing mark and go on as if it were its owner. The line before the
+marks says who wrote it, in whose name, and how old it is; it is made by the mesh and nothing in it is the
+sender's choice but the name, which cannot break out of its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hopline_rpc.fence import NOTICE, draw_boundary, fence
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """One message that a turn works on. `written_at` is in unix seconds, `payload` is JSON text or empty."""
+
+    kind: str
+    display: str
+    body: str
+    payload: str
+    message_id: str
+    thread_id: str
+    depth: int
+    written_at: float
+    reply_expected: bool = False
+
+
+def prompt(messages: Sequence[Inbound], now: float, draw: Callable[[], str] | None = None) -> str:
+    """Return the text for the model: the messages in order, a blank line between them.
+
+    `draw` returns a random word; only tests give one.
+    """
+    return "\n\n".join(_person(m) if m.kind == "user" else _fenced(m, now, draw) for m in messages)
+
+
+def _person(message: Inbound) -> str:
+    return f"{message.body}\n\n{message.payload}" if message.payload else message.body
+
+
+def _fenced(message: Inbound, now: float, draw: Callable[[], str] | None) -> str:
+    texts = (message.body, message.payload)
+    boundary = draw_boundary(texts) if draw is None else draw_boundary(texts, draw)
+    parts = [provenance(message, now), NOTICE, fence(message.body, boundary)]
+    if message.payload:
+        parts.append(fence(message.payload, boundary, "payload"))
+    return "\n".join(parts)
+
+
+def provenance(message: Inbound, now: float) -> str:
+    """Return the line that says where a message comes from."""
+    written = datetime.fromtimestamp(message.written_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    line = (
+        f"Message from {message.kind} {_one_line(message.display)}, depth {message.depth}, "
+        f"thread {message.thread_id}, message {message.message_id}, "
+        f"written {written} ({_age(now - message.written_at)} ago)."
+    )
+    return f"{line} Your answer is its reply." if message.reply_expected else line
+
+
+def _one_line(name: str) -> str:
+    """Keep a name from looking like anything but a name: no line breaks, no invisible characters."""
+    visible = "".join(c if c.isprintable() else " " for c in name)
+    return " ".join(visible.split())
+
+
+def _age(seconds: float) -> str:
+    whole = max(int(seconds), 0)
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if whole >= length:
+            return f"{whole // length} {unit}"
+    return f"{whole} s"
