@@ -1,0 +1,1 @@
+"""Rules and values of admission. Standard library only; time and ids are arguments."""

@@ -1,0 +1,205 @@
+"""What is admitted, and what comes of it. Named tuples: they are made for every message of the mesh."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Kind(Enum):
+    """What a message is to the rails."""
+
+    # Starts something: every rail.
+    START = "start"
+    # Discharges a debt: counted, never refused.
+    ANSWER = "answer"
+    # A person's own message: counted for those who receive it, never refused, opens a root at depth 0.
+    PERSON = "person"
+
+
+class Limits(NamedTuple):
+    """The policy values that apply to one item. Windows are in seconds; a pair budget of 0 is off."""
+
+    max_depth: int
+    root_turns: int
+    sent_per_day: int
+    received_per_day: int
+    pair_budget: int
+    pair_window_seconds: int
+    inbox_backlog: int
+    causality_window_seconds: int
+    agents: int
+
+
+class Recipient(NamedTuple):
+    """One recipient, and the turn that will be queued for it; empty when nothing is queued."""
+
+    agent_id: str
+    turn_id: str
+
+
+class Item(NamedTuple):
+    """One message that asks to be admitted, to all of its recipients or to none."""
+
+    key: str
+    workspace_id: str
+    kind: Kind
+    sender_id: str
+    # True where a person sends: what people send is nobody's daily quota.
+    by_person: bool
+    recipients: tuple[Recipient, ...]
+    cause_turn_id: str
+    new_root_id: str
+    answer_depth: int
+    answer_root_id: str
+    limits: Limits
+
+
+class Admitted(NamedTuple):
+    """The item is charged."""
+
+    depth: int
+    root_id: str
+    opened_root: bool
+    # The UTC day it was charged to, such as 2026-11-30.
+    day: str
+    # The turn that decided; empty outside any.
+    cause_turn_id: str
+
+
+class Refusal(NamedTuple):
+    """The item is refused and charged nothing."""
+
+    # A reason of the contract, in lower case.
+    reason: str
+    # For a model and a person; names no figures of others.
+    message: str
+    limit: int = 0
+    used: int = 0
+    # Unix seconds; None where only a person can change it.
+    resets_at: float | None = None
+    recipient_id: str = ""
+
+
+Decision = Admitted | Refusal
+
+
+class Settlement(NamedTuple):
+    """What became of an admitted item: committed, or to be given back."""
+
+    key: str
+    committed: bool
+
+
+class Begin(NamedTuple):
+    """A turn that is about to run."""
+
+    turn_id: str
+    workspace_id: str
+    agent_id: str
+    depth: int
+    root_id: str
+    attempt: int
+    needs_slot: bool
+    # The workspace's run slots; read with `needs_slot`.
+    concurrent_runs: int
+
+
+class EndKind(Enum):
+    """How a turn left."""
+
+    ENDED = "ended"
+    # Never ran.
+    DROPPED = "dropped"
+    # Ran, and is queued again.
+    REQUEUED = "requeued"
+
+
+class End(NamedTuple):
+    """A turn that ended, was dropped, or goes back to its queue. Attempt 0 is whichever runs."""
+
+    turn_id: str
+    workspace_id: str
+    attempt: int
+    kind: EndKind
+
+
+class Waiting(NamedTuple):
+    """A running turn that begins or stops to wait for another."""
+
+    turn_id: str
+    workspace_id: str
+    waiting: bool
+
+
+class DaySum(NamedTuple):
+    """What an agent sent and received on a UTC day."""
+
+    workspace_id: str
+    agent_id: str
+    day: str
+    sent: int
+    received: int
+
+
+class SeedState(Enum):
+    """Where a seeded turn stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class SeedTurn(NamedTuple):
+    """A turn in the record. `ended_at` is in unix seconds and read for ended ones alone."""
+
+    turn_id: str
+    workspace_id: str
+    agent_id: str
+    depth: int
+    root_id: str
+    attempt: int
+    state: SeedState
+    holds_slot: bool
+    waiting: bool
+    ended_at: float
+
+
+class SeedRoot(NamedTuple):
+    """A root, the turns it has started, and those a person granted on top of the policy."""
+
+    workspace_id: str
+    root_id: str
+    turns: int
+    extra_turns: int
+
+
+class SeedPair(NamedTuple):
+    """The starts between two agents, in unix seconds."""
+
+    workspace_id: str
+    agent_a: str
+    agent_b: str
+    starts: tuple[float, ...]
+
+
+class Record(NamedTuple):
+    """All that the counters are rebuilt from."""
+
+    days: tuple[DaySum, ...] = ()
+    turns: tuple[SeedTurn, ...] = ()
+    roots: tuple[SeedRoot, ...] = ()
+    pairs: tuple[SeedPair, ...] = ()
+
+
+class Usage(NamedTuple):
+    """What an agent has used of its limits. `resets_at` is the end of the UTC day, in unix seconds."""
+
+    sent_today: int
+    received_today: int
+    queued: int
+    root_turns: int
+    depth: int
+    resets_at: float
+    # Run slots of the workspace in use.
+    running: int

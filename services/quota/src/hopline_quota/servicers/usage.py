@@ -1,0 +1,35 @@
+"""UsageService."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hopline.quota.v1 import usage_pb2 as pb
+from hopline.quota.v1.usage_pb2_grpc import UsageServiceServicer
+from hopline_rpc.auth import current_principal, subject
+from hopline_rpc.clock import to_timestamp
+
+from hopline_quota.usage import UsageReader
+
+
+class UsageServicer(UsageServiceServicer):
+    """What is used of each limit."""
+
+    def __init__(self, reader: UsageReader) -> None:
+        self._reader = reader
+
+    async def GetUsage(self, request: pb.GetUsageRequest, context: Any) -> pb.GetUsageResponse:
+        """Answer for whoever calls; a service asks for the one it brings along."""
+        found = await self._reader.usage(subject() or current_principal(), request.agent)
+        usage = found.usage
+        return pb.GetUsageResponse(
+            agent_id=found.agent_id,
+            sent_today=usage.sent_today,
+            received_today=usage.received_today,
+            inbox=usage.queued,
+            root_turns=usage.root_turns,
+            depth=usage.depth,
+            resets_at=to_timestamp(usage.resets_at),
+            running=usage.running,
+            limits=found.limits,
+        )
