@@ -1,0 +1,114 @@
+"""Opening a database: its engine, its migrations, its writer and its readers."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hopline_rpc.errors import HoplineError
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import StaticPool
+
+from hopline_store.failures import store_failure, unavailable
+from hopline_store.migrations import migrate
+from hopline_store.reader import THREADS, Reader
+from hopline_store.writer import Writer
+
+BUSY_MILLISECONDS: Final = 5_000
+_PRAGMAS: Final = (
+    f"PRAGMA busy_timeout={BUSY_MILLISECONDS}",
+    "PRAGMA journal_mode=WAL",
+    # FULL: a commit is on disk when it returns. Shared by a batch it costs no more than NORMAL.
+    "PRAGMA synchronous=FULL",
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA temp_store=MEMORY",
+)
+
+
+@dataclass(frozen=True)
+class Database:
+    """An open database."""
+
+    engine: Engine
+    writer: Writer
+    reader: Reader
+
+    async def ready(self) -> bool:
+        """Tell whether the store answers."""
+        try:
+            await self.reader.run(lambda conn: conn.exec_driver_sql("SELECT 1").scalar())
+        except HoplineError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Finish what is queued and close everything."""
+        await self.writer.close()
+        await self.reader.close()
+        self.engine.dispose()
+
+
+def open_database(
+    url: str | Path, *, migrations: str | None = None, name: str = "store", readers: int = THREADS
+) -> Database:
+    """Open a database and bring it up to date.
+
+    `url` is an SQLAlchemy URL, or the path of an SQLite file; `sqlite://` is a database in memory, for
+    tests. `migrations` names the package with the Alembic scripts, such as `hopline_relay.migrations`.
+    """
+    engine = open_engine(url)
+    try:
+        if migrations is not None:
+            migrate(engine, migrations)
+    except DBAPIError as error:
+        engine.dispose()
+        text = store_failure(error)
+        if text is None:
+            raise
+        raise unavailable(error, text) from None
+    except BaseException:
+        engine.dispose()
+        raise
+    # One connection is all that an in-memory database has: whoever uses it, uses it alone.
+    lock = threading.RLock() if is_memory(engine) else None
+    writer = Writer(engine, name=name, lock=lock)
+    reader = Reader(engine, name=name, threads=readers, lock=lock)
+    return Database(engine, writer, reader)
+
+
+def open_engine(url: str | Path) -> Engine:
+    """Return an engine set up the way the writer and the readers need it."""
+    parsed = make_url(f"sqlite:///{url}" if isinstance(url, Path) else url)
+    if parsed.get_backend_name() != "sqlite":
+        return create_engine(parsed, pool_pre_ping=True)
+    options: dict[str, Any] = {}
+    if parsed.database in (None, "", ":memory:"):
+        options["poolclass"] = StaticPool
+    # Python's own handling of transactions is off; BEGIN is sent by `_begin` below.
+    engine = create_engine(
+        parsed, connect_args={"check_same_thread": False, "isolation_level": None}, **options
+    )
+    event.listen(engine, "connect", _set_pragmas)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def is_memory(engine: Engine) -> bool:
+    """Tell whether a database lives in memory, on one connection."""
+    return isinstance(engine.pool, StaticPool)
+
+
+def _set_pragmas(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in _PRAGMAS:
+        cursor.execute(pragma)
+    cursor.close()
+
+
+def _begin(conn: Connection) -> None:
+    """Begin a transaction: a writer takes the lock at once, since a later upgrade could fail."""
+    reads = conn.get_execution_options().get("hopline_reader")
+    conn.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")

@@ -1,0 +1,47 @@
+"""A broken store, as its callers see it: `unavailable` and a clear text. The driver's words are logged."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from hopline_rpc.errors import HoplineError
+from sqlalchemy.exc import DBAPIError
+
+log = logging.getLogger("hopline.store")
+
+# SQLite's primary error names that say "the store", not "this statement".
+_SQLITE: Final = {
+    "SQLITE_FULL": "the disk of the store is full",
+    "SQLITE_BUSY": "the store is locked by another process",
+    "SQLITE_LOCKED": "the store is locked by another process",
+    "SQLITE_CORRUPT": "the store's file is damaged",
+    "SQLITE_NOTADB": "the store's file is not a database",
+    "SQLITE_READONLY": "the store's file cannot be written",
+    "SQLITE_CANTOPEN": "the store's file cannot be opened",
+    "SQLITE_PERM": "the store's file cannot be opened",
+    "SQLITE_IOERR": "the store's disk fails",
+    "SQLITE_PROTOCOL": "the store is locked by another process",
+    "SQLITE_NOMEM": "the store has no memory left",
+}
+_ANY: Final = "the store cannot be reached just now"
+
+
+def store_failure(error: BaseException) -> str | None:
+    """Say in what way the store as a whole is broken; None when the error is about one statement only."""
+    if not isinstance(error, DBAPIError):
+        return None
+    name = getattr(error.orig, "sqlite_errorname", None)
+    if isinstance(name, str):
+        for primary, text in _SQLITE.items():
+            # Extended codes carry the primary one in front, such as SQLITE_IOERR_FSYNC.
+            if name == primary or name.startswith(f"{primary}_"):
+                return text
+        return None
+    return _ANY if error.connection_invalidated else None
+
+
+def unavailable(error: BaseException, text: str) -> HoplineError:
+    """Log a broken store in full, and return what its callers get."""
+    log.error("%s", text, exc_info=error)
+    return HoplineError("unavailable", text, retry_after=1.0)

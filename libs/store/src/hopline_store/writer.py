@@ -1,0 +1,360 @@
+"""One writer thread a database, which commits everything that is queued at once.
+
+A commit costs an fsync; shared by all who wait for one, it costs next to nothing. With one caller a
+batch is one operation and nothing waits for company. Results are handed out after the commit, so what
+was answered is on disk.
+
+An operation gets the batch's connection. It must not commit or roll back, and it MAY BE RUN TWICE: when
+one of a batch fails after having written something, the batch is rolled back and run again with a
+savepoint around each. Whatever an operation changes outside the database, it changes through
+`after_commit`. (Changes of the schema are not noticed as writing; migrations do not go through here.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, NamedTuple, TypeVar
+
+from hopline_rpc.errors import HoplineError
+from sqlalchemy import Connection, Engine
+from sqlalchemy.pool import StaticPool
+
+from hopline_store.failures import store_failure, unavailable
+
+log = logging.getLogger("hopline.store")
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+Op = Callable[[Connection], T]
+Handler = Callable[[Connection, list[Any]], Sequence[Any]]
+"""Treats items of one kind at once; returns a result or an exception for each, in order."""
+
+MAX_BATCH: Final = 128
+MAX_QUEUED: Final = 8192
+_AFTER_COMMIT: Final = "hopline_after_commit"
+
+
+class _Entry(NamedTuple):
+    """What one caller waits for."""
+
+    future: asyncio.Future[Any]
+    kind: str  # empty: an operation of its own
+    work: Any  # the operation, or the item
+
+
+class _Outcome(NamedTuple):
+    future: asyncio.Future[Any]
+    result: Any
+    error: BaseException | None
+
+
+class _Unit(NamedTuple):
+    """What runs together: one operation, or items that one handler treats at once."""
+
+    entries: list[_Entry]
+    handler: Handler | None
+
+    def run(self, conn: Connection) -> list[_Outcome]:
+        if self.handler is None:
+            entry = self.entries[0]
+            return [_Outcome(entry.future, entry.work(conn), None)]
+        results = self.handler(conn, [entry.work for entry in self.entries])
+        if len(results) != len(self.entries):
+            raise RuntimeError("a handler returns one result for each item")
+        return [
+            _Outcome(entry.future, None, result)
+            if isinstance(result, BaseException)
+            else _Outcome(entry.future, result, None)
+            for entry, result in zip(self.entries, results, strict=True)
+        ]
+
+    def singly(self) -> list[_Unit]:
+        return [_Unit([entry], self.handler) for entry in self.entries]
+
+
+class _RunAgainError(Exception):
+    """A failed operation had written something: the batch has to be run again with savepoints."""
+
+
+class _BrokenError(Exception):
+    """The store as a whole failed; `text` is for the callers."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+def after_commit(conn: Connection, callback: Callable[[], None]) -> None:
+    """Run `callback` on the event loop once the current operation's batch is committed.
+
+    Callbacks run in the order they were asked for, before the results are handed out; those of an
+    operation that fails are dropped with it.
+    """
+    conn.info[_AFTER_COMMIT].append(callback)
+
+
+class Writer:
+    """The only one who writes to a database."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        name: str = "store",
+        max_batch: int = MAX_BATCH,
+        max_queued: int = MAX_QUEUED,
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._max_batch = max_batch
+        self._max_queued = max_queued
+        # An in-memory database has one connection, which readers use as well.
+        self._lock = lock or nullcontext()
+        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._handlers: dict[str, tuple[Handler, bool]] = {}
+        self._hooks: list[Callable[[], None]] = []
+        self._queued = 0
+        self._closed = False
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._conn: Connection | None = None
+        self.batches = 0
+        self.operations = 0
+
+    # --- on the event loop ------------------------------------------------------------------------
+
+    async def run(self, op: Callable[[Connection], T]) -> T:
+        """Run `op` in a transaction and return its result once that is committed."""
+        result: T = await self._enqueue("", op)
+        return result
+
+    async def submit(self, kind: str, item: Any) -> Any:
+        """Queue an item for the handler of its kind and return its result once that is committed."""
+        if kind not in self._handlers:
+            raise ValueError(f"no handler for {kind!r}")
+        return await self._enqueue(kind, item)
+
+    def register(
+        self,
+        kind: str,
+        handler: Callable[[Connection, list[Item]], Sequence[Result | Exception]],
+        *,
+        gather: bool = False,
+    ) -> None:
+        """Say who treats the items of a kind.
+
+        Items queued next to each other come together in one call. With `gather` all of a batch do, at
+        the place of the first: for kinds whose order among concurrent others does not matter.
+        """
+        self._handlers[kind] = (handler, gather)
+
+    def on_committed(self, hook: Callable[[], None]) -> None:
+        """Run `hook` on the event loop after each commit, before the results are handed out."""
+        self._hooks.append(hook)
+
+    @property
+    def queued(self) -> int:
+        """How many operations wait or run."""
+        return self._queued
+
+    def _enqueue(self, kind: str, work: Any) -> asyncio.Future[Any]:
+        if self._closed:
+            raise HoplineError("unavailable", "the store is closed")
+        if self._queued >= self._max_queued:
+            raise HoplineError("overloaded", "the store has too much to do", retry_after=1.0)
+        loop = self._loop or self._start()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._queued += 1
+        self._queue.put(_Entry(future, kind, work))
+        return future
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        self._loop = loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(
+            target=self._work, args=(loop,), name=f"{self._name} writer", daemon=True
+        )
+        self._thread.start()
+        return loop
+
+    async def close(self) -> None:
+        """Finish what is queued, then stop."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._thread is not None:
+            self._queue.put(None)
+            await asyncio.to_thread(self._thread.join)
+
+    def _hand_out(self, outcomes: list[_Outcome], callbacks: list[Callable[[], None]]) -> None:
+        """Give the callers of a batch what it came to."""
+        self._queued -= len(outcomes)
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                log.exception("a callback after a commit failed")
+        for future, result, error in outcomes:
+            if future.done():
+                continue  # its caller has gone
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+    # --- on the writer's thread -------------------------------------------------------------------
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        last = False
+        while not last and (entry := self._queue.get()) is not None:
+            batch, last = self._collect(entry)
+            outcomes, callbacks = self._process(batch)
+            try:
+                loop.call_soon_threadsafe(self._hand_out, outcomes, callbacks)
+            except RuntimeError:
+                log.warning("%d results found no event loop any more", len(outcomes))
+        self._disconnect()
+
+    def _collect(self, first: _Entry) -> tuple[list[_Entry], bool]:
+        """Take everything that is queued at this moment."""
+        batch = [first]
+        while len(batch) < self._max_batch:
+            try:
+                entry = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if entry is None:
+                return batch, True
+            batch.append(entry)
+        return batch, False
+
+    def _process(self, batch: list[_Entry]) -> tuple[list[_Outcome], list[Callable[[], None]]]:
+        gone = [_Outcome(entry.future, None, None) for entry in batch if entry.future.cancelled()]
+        units = self._units([entry for entry in batch if not entry.future.cancelled()])
+        if not units:
+            return gone, []
+        try:
+            with self._lock:
+                try:
+                    outcomes, callbacks = self._transaction(units, self._run_all)
+                except _RunAgainError:
+                    outcomes, callbacks = self._transaction(units, self._run_each)
+        except Exception as error:
+            failure = self._failed(error)
+            lost = [_Outcome(entry.future, None, failure) for unit in units for entry in unit.entries]
+            return gone + lost, []
+        self.batches += 1
+        self.operations += len(outcomes)
+        return gone + outcomes, [*callbacks, *self._hooks]
+
+    def _units(self, entries: list[_Entry]) -> list[_Unit]:
+        """Put together what one handler treats at once, in order of arrival."""
+        units: list[_Unit] = []
+        gathered: dict[str, _Unit] = {}
+        for entry in entries:
+            if not entry.kind:
+                units.append(_Unit([entry], None))
+                continue
+            handler, gather = self._handlers[entry.kind]
+            unit = gathered.get(entry.kind) if gather else (units[-1] if units else None)
+            if unit is not None and unit.entries[0].kind == entry.kind:
+                unit.entries.append(entry)
+                continue
+            units.append(_Unit([entry], handler))
+            gathered[entry.kind] = units[-1]
+        return units
+
+    def _transaction(
+        self, units: list[_Unit], run: Callable[[Connection, list[_Unit]], list[_Outcome]]
+    ) -> tuple[list[_Outcome], list[Callable[[], None]]]:
+        conn = self._connection()
+        callbacks: list[Callable[[], None]] = []
+        conn.info[_AFTER_COMMIT] = callbacks
+        with conn.begin():
+            outcomes = run(conn, units)
+        return outcomes, callbacks
+
+    def _run_all(self, conn: Connection, units: list[_Unit]) -> list[_Outcome]:
+        """Run the batch without savepoints: the fast way, for batches in which nothing is undone."""
+        outcomes: list[_Outcome] = []
+        callbacks: list[Callable[[], None]] = conn.info[_AFTER_COMMIT]
+        written = _written(conn)
+        for unit in units:
+            before, kept = written(), len(callbacks)
+            try:
+                outcomes += unit.run(conn)
+            except Exception as error:
+                _raise_if_broken(error)
+                # A refusal that has written nothing needs no undoing; most are like that.
+                if len(unit.entries) > 1 or before is None or written() != before:
+                    raise _RunAgainError from error
+                del callbacks[kept:]
+                outcomes.append(_Outcome(unit.entries[0].future, None, error))
+        return outcomes
+
+    def _run_each(self, conn: Connection, units: list[_Unit]) -> list[_Outcome]:
+        """Run the batch with a savepoint around each operation, so that a bad one fails alone."""
+        outcomes: list[_Outcome] = []
+        for unit in units:
+            try:
+                outcomes += _in_savepoint(conn, unit)
+            except Exception as error:
+                _raise_if_broken(error)
+                if len(unit.entries) > 1:
+                    outcomes += self._run_each(conn, unit.singly())
+                else:
+                    outcomes.append(_Outcome(unit.entries[0].future, None, error))
+        return outcomes
+
+    def _connection(self) -> Connection:
+        if self._conn is None:
+            self._conn = self._engine.connect()
+        return self._conn
+
+    def _failed(self, error: Exception) -> BaseException:
+        """Say why a whole batch failed, and start the next one on a fresh connection."""
+        if self._conn is not None and not isinstance(self._engine.pool, StaticPool):
+            self._conn.invalidate()
+        self._disconnect()
+        cause = error.__cause__ or error
+        text = error.text if isinstance(error, _BrokenError) else store_failure(error)
+        return unavailable(cause, text) if text is not None else error
+
+    def _disconnect(self) -> None:
+        if self._conn is not None:
+            try:
+                self._conn.close()
+            except Exception:
+                log.warning("a connection could not be closed", exc_info=True)
+            self._conn = None
+
+
+def _in_savepoint(conn: Connection, unit: _Unit) -> list[_Outcome]:
+    kept = len(conn.info[_AFTER_COMMIT])
+    try:
+        with conn.begin_nested():
+            return unit.run(conn)
+    except Exception:
+        del conn.info[_AFTER_COMMIT][kept:]
+        raise
+
+
+def _raise_if_broken(error: Exception) -> None:
+    text = store_failure(error)
+    if text is not None:
+        raise _BrokenError(text) from error
+
+
+def _written(conn: Connection) -> Callable[[], int | None]:
+    """Return what counts the rows changed so far; it says None where the database keeps no count."""
+    if conn.dialect.name != "sqlite":
+        return lambda: None
+    driver: Any = conn.connection.driver_connection
+    return lambda: int(driver.total_changes)
