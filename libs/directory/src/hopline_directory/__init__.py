@@ -2,6 +2,7 @@
 
 from hopline_directory.directory import Directory, Gap, not_found, one_of
 from hopline_directory.follower import ASK_SECONDS, STALE_SECONDS, Follower, Listener
+from hopline_directory.guard import Guard, LiveAuthenticator, end_revoked, exchange_at
 from hopline_directory.records import (
     ADMIN,
     NO_ROLE,
@@ -28,7 +29,9 @@ __all__ = [
     "Directory",
     "Follower",
     "Gap",
+    "Guard",
     "Listener",
+    "LiveAuthenticator",
     "Policy",
     "Rate",
     "Relation",
@@ -36,6 +39,8 @@ __all__ = [
     "UserRecord",
     "View",
     "WorkspaceRecord",
+    "end_revoked",
+    "exchange_at",
     "not_found",
     "one_of",
 ]

@@ -1,12 +1,14 @@
-"""From the contract's messages to the view's records."""
+"""Between the contract's messages and the view's records, both ways."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
 
 from google.protobuf import json_format
-from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
-from hopline_rpc.clock import from_timestamp
+from hopline.registry.v1 import agent_pb2, identity_pb2, visibility_pb2, workspace_pb2
+from hopline_rpc.clock import from_timestamp, to_timestamp
 
 from hopline_directory.records import (
     AgentKind,
@@ -14,29 +16,45 @@ from hopline_directory.records import (
     AgentState,
     Policy,
     Rate,
+    Relation,
     ReplyMode,
+    Runtime,
     ServerToolRecord,
     UserRecord,
     WakeKind,
     WorkspaceRecord,
 )
 
-_KINDS: dict[int, AgentKind] = {agent_pb2.AGENT_KIND_RECEIVE_ONLY: "receive_only"}
+_KINDS: dict[int, AgentKind] = {
+    agent_pb2.AGENT_KIND_STANDARD: "standard",
+    agent_pb2.AGENT_KIND_RECEIVE_ONLY: "receive_only",
+}
 _STATES: dict[int, AgentState] = {
     agent_pb2.AGENT_STATE_PROVISIONING: "provisioning",
     agent_pb2.AGENT_STATE_ACTIVE: "active",
+    agent_pb2.AGENT_STATE_PAUSED: "paused",
 }
 _REPLY_MODES: dict[int, ReplyMode] = {
     agent_pb2.REPLY_MODE_IMPLICIT: "implicit",
+    agent_pb2.REPLY_MODE_AUTO: "auto",
     agent_pb2.REPLY_MODE_ALL: "all",
 }
 _THINKING: dict[int, str] = {
+    agent_pb2.THINKING_LEVEL_UNSPECIFIED: "",
     agent_pb2.THINKING_LEVEL_OFF: "off",
     agent_pb2.THINKING_LEVEL_LOW: "low",
     agent_pb2.THINKING_LEVEL_MEDIUM: "medium",
     agent_pb2.THINKING_LEVEL_HIGH: "high",
 }
-_WAKES: dict[int, WakeKind] = {agent_pb2.WAKE_KIND_EXEC: "exec", agent_pb2.WAKE_KIND_WEBHOOK: "webhook"}
+_RUNTIMES: dict[int, Runtime] = {
+    agent_pb2.AGENT_RUNTIME_LOCAL: "local",
+    agent_pb2.AGENT_RUNTIME_CLOUD: "cloud",
+}
+_WAKES: dict[int, WakeKind] = {
+    agent_pb2.WAKE_KIND_NONE: "none",
+    agent_pb2.WAKE_KIND_EXEC: "exec",
+    agent_pb2.WAKE_KIND_WEBHOOK: "webhook",
+}
 
 
 def agent_record(workspace_id: str, agent: agent_pb2.Agent) -> AgentRecord:
@@ -58,7 +76,7 @@ def agent_record(workspace_id: str, agent: agent_pb2.Agent) -> AgentRecord:
         instructions=agent.instructions,
         model_id=agent.model_id,
         thinking_level=_THINKING.get(agent.thinking_level, ""),
-        runtime="cloud" if agent.runtime == agent_pb2.AGENT_RUNTIME_CLOUD else "local",
+        runtime=_RUNTIMES.get(agent.runtime, "local"),
         wake=_WAKES.get(agent.wake.kind, "none"),
         webhook_url=agent.wake.webhook_url,
         reach=frozenset(agent.reach),
@@ -73,6 +91,53 @@ def agent_record(workspace_id: str, agent: agent_pb2.Agent) -> AgentRecord:
         ),
         created_at=from_timestamp(agent.created_at),
     )
+
+
+def agent_message(agent: AgentRecord) -> agent_pb2.Agent:
+    """Write an agent."""
+    return agent_pb2.Agent(
+        id=agent.id,
+        slug=agent.slug,
+        name=agent.name,
+        owner_id=agent.owner_id,
+        description=agent.description,
+        kind=_number(_KINDS, agent.kind),
+        state=_number(_STATES, agent.state),
+        is_subagent=agent.is_subagent,
+        parent_agent_id=agent.parent_agent_id,
+        is_group_only_callable=agent.is_group_only_callable,
+        reply_mode=_number(_REPLY_MODES, agent.reply_mode),
+        soul=agent.soul,
+        instructions=agent.instructions,
+        model_id=agent.model_id,
+        thinking_level=_number(_THINKING, agent.thinking_level),
+        runtime=_number(_RUNTIMES, agent.runtime),
+        wake=agent_pb2.Wake(kind=_number(_WAKES, agent.wake), webhook_url=agent.webhook_url),
+        reach=sorted(agent.reach),
+        tools=agent.tools,
+        labels=agent.labels,
+        is_default=agent.is_default,
+        plugin_id=agent.plugin_id,
+        key=agent.key,
+        server_tools=[_server_tool(tool) for tool in agent.server_tools],
+        created_at=to_timestamp(agent.created_at),
+    )
+
+
+def _number(words: Mapping[int, str], word: str) -> Any:
+    """Return the enum's number for a word of ours."""
+    return next(number for number, each in words.items() if each == word)
+
+
+def _server_tool(tool: ServerToolRecord) -> agent_pb2.ServerTool:
+    message = agent_pb2.ServerTool(name=tool.name, description=tool.description)
+    message.input_schema.update(dict(tool.input_schema))
+    return message
+
+
+def relation_number(relation: Relation) -> visibility_pb2.Relation.ValueType:
+    """Write what one agent is to another."""
+    return visibility_pb2.Relation.Value(f"RELATION_{relation.upper()}")
 
 
 def user_record(workspace_id: str, user: identity_pb2.User) -> UserRecord:
@@ -118,3 +183,29 @@ def parse_rate(text: str) -> Rate | None:
         return None
     count, _, seconds = text.partition("/")
     return Rate(int(count), int(seconds.removesuffix("s")))
+
+
+def user_message(user: UserRecord) -> identity_pb2.User:
+    """Write a user."""
+    return identity_pb2.User(id=user.id, name=user.name, created_at=to_timestamp(user.created_at))
+
+
+def workspace_message(workspace: WorkspaceRecord) -> workspace_pb2.Workspace:
+    """Write a workspace."""
+    return workspace_pb2.Workspace(
+        id=workspace.id, name=workspace.name, created_at=to_timestamp(workspace.created_at)
+    )
+
+
+def policy_message(policy: Policy) -> workspace_pb2.Policy:
+    """Write a policy."""
+    plain = {name: getattr(policy, name) for name in Policy.__slots__}
+    plain["pair_budget"] = format_rate(policy.pair_budget)
+    plain["refusals"] = format_rate(policy.refusals)
+    plain["credits"] = "off" if policy.credits is None else format(policy.credits, "f")
+    return workspace_pb2.Policy(**plain)
+
+
+def format_rate(rate: Rate | None) -> str:
+    """Write `COUNT/SECONDSs`, or `0` for off."""
+    return "0" if rate is None else f"{rate.count}/{rate.seconds}s"

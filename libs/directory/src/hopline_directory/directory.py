@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -85,6 +85,10 @@ class Directory:
         self._state, self._seq = fresh, seq
         self._partial.clear()
         return news
+
+    def snapshot(self) -> Iterator[Change]:
+        """Yield the view as it is now, as the changes of a snapshot at `seq`; it may be taken slowly."""
+        return self._state.changes(self._seq)
 
     # -- what is there -----------------------------------------------------------------------------
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from hopline.registry.v1.identity_pb2 import RoleGrant, SigningKey, Token
 from hopline.registry.v1.visibility_pb2 import Change
-from hopline_rpc.clock import from_timestamp
+from hopline_rpc.clock import from_timestamp, to_timestamp
 from hopline_rpc.principals import load_public_key
 
-from hopline_directory.convert import agent_record, policy_record, user_record, workspace_record
+from hopline_directory.convert import (
+    agent_message,
+    agent_record,
+    policy_message,
+    policy_record,
+    user_message,
+    user_record,
+    workspace_message,
+    workspace_record,
+)
 from hopline_directory.records import AgentRecord, Policy, UserRecord, WorkspaceRecord
 
 # A revoked token is remembered until no assertion made from it can still hold (60 s), with room for
@@ -49,6 +59,10 @@ def make_view(agents: Iterable[AgentRecord]) -> View:
         {agent.slug: agent for agent in ordered},
         names,
     )
+
+
+Maker = Callable[[], Sequence[Change]]
+"""Makes the changes of a snapshot that stand for one record."""
 
 
 class WorkspaceState:
@@ -99,6 +113,19 @@ class WorkspaceState:
             self._put_role(_target(change.role_granted), int(change.role_granted.role))
         elif kind == "role_revoked":
             self._put_role(_target(change.role_revoked), 0)
+
+    def makers(self, workspace_id: str) -> Iterator[Maker]:
+        """Yield what makes the changes of a snapshot, the workspace itself and its policy first."""
+        if self.record is not None:
+            yield partial(_workspace_change, self.record)
+        if self.policy is not None:
+            yield partial(_policy_change, workspace_id, self.policy)
+        for user in self.users.values():
+            yield partial(_user_change, user)
+        for agent in self.agents.values():
+            yield partial(_agent_changes, agent)
+        for target, role in self.roles.items():
+            yield partial(_role_change, workspace_id, target, role)
 
     def _put_agent(self, agent: AgentRecord) -> None:
         self.agents[agent.id] = agent
@@ -153,6 +180,22 @@ class State:
                 self.workspace_of_agent[change.agent.id] = change.workspace_id
             self.workspaces.setdefault(change.workspace_id, WorkspaceState()).put(change)
 
+    def changes(self, seq: int) -> Iterator[Change]:
+        """Yield all that is known as the changes of a snapshot at `seq`.
+
+        The records are those of this moment, however slowly they are taken.
+        """
+        makers: list[Maker] = [
+            *(partial(_key_change, kid, raw) for kid, (raw, _) in self.keys.items()),
+            *(partial(_revoked_change, token_id, at) for token_id, at in self.revoked.items()),
+        ]
+        for workspace_id, workspace in self.workspaces.items():
+            makers.extend(workspace.makers(workspace_id))
+        for make in makers:
+            for change in make():
+                change.seq = seq
+                yield change
+
     def _put_key(self, key: SigningKey) -> None:
         if key.public_key:
             self.keys[key.kid] = (key.public_key, load_public_key(key.public_key))
@@ -169,3 +212,38 @@ class State:
 
 def _target(grant: RoleGrant) -> tuple[str, str]:
     return grant.user_id, grant.agent_id
+
+
+def _key_change(kid: str, raw: bytes) -> Sequence[Change]:
+    return (Change(key=SigningKey(kid=kid, public_key=raw)),)
+
+
+def _revoked_change(token_id: str, at: float) -> Sequence[Change]:
+    when = to_timestamp(at)
+    return (Change(at=when, token_revoked=Token(id=token_id, revoked_at=when)),)
+
+
+def _workspace_change(workspace: WorkspaceRecord) -> Sequence[Change]:
+    return (Change(workspace_id=workspace.id, workspace=workspace_message(workspace)),)
+
+
+def _policy_change(workspace_id: str, policy: Policy) -> Sequence[Change]:
+    return (Change(workspace_id=workspace_id, policy=policy_message(policy)),)
+
+
+def _user_change(user: UserRecord) -> Sequence[Change]:
+    return (Change(workspace_id=user.workspace_id, user=user_message(user)),)
+
+
+def _agent_changes(agent: AgentRecord) -> Sequence[Change]:
+    """A deleted agent is told as the agent it was, and then its deletion."""
+    there = Change(workspace_id=agent.workspace_id, agent=agent_message(agent))
+    if not agent.deleted:
+        return (there,)
+    return there, Change(workspace_id=agent.workspace_id, agent_deleted=agent.id)
+
+
+def _role_change(workspace_id: str, target: tuple[str, str], role: int) -> Sequence[Change]:
+    user_id, agent_id = target
+    grant = RoleGrant(user_id=user_id, agent_id=agent_id, role=role)  # type: ignore[arg-type]
+    return (Change(workspace_id=workspace_id, role_granted=grant),)
