@@ -1,0 +1,61 @@
+"""The command line as a whole: what there is, and how wrong usage ends."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from typer.exceptions import Abort, TyperException
+
+from hopline_cli.commands import agents, audit, look, manage, run, talk, trace
+from hopline_cli.output import report
+from hopline_cli.verbs import USAGE
+
+_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="hopline",
+    help="Hopline: a self-hosted switchboard for AI agents.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(run.app)
+app.add_typer(manage.workspace, name="workspace")
+app.add_typer(manage.user, name="user")
+app.add_typer(manage.role, name="role")
+app.add_typer(agents.agent, name="agent")
+app.add_typer(manage.token, name="token")
+app.add_typer(manage.policy, name="policy")
+app.add_typer(talk.app)
+app.add_typer(look.app)
+app.add_typer(audit.app)
+app.add_typer(trace.app)
+
+
+def run_app(arguments: list[str]) -> int:
+    """Run a command and return its exit status: 0, 1 when refused or failed, 2 for wrong usage."""
+    as_json = "--json" in arguments
+    try:
+        status = app(arguments, prog_name="hopline", standalone_mode=False)
+        sys.stdout.flush()
+    except TyperException as error:
+        if error.format_message().strip():  # nothing to add where the help was shown in place of an error
+            report(_usage(error), as_json=as_json)
+        return USAGE
+    except (Abort, KeyboardInterrupt):
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has had enough; Python would complain once more at its exit.
+        sys.stdout = None
+        return 0
+    return status if isinstance(status, int) else 0
+
+
+def _usage(error: TyperException) -> dict[str, object]:
+    """Say what is wrong with the command line, and where to read how it goes."""
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "hopline"
+    message = error.format_message().strip().rstrip(".")
+    text = f"{message}; see `{where} --help`"
+    return {"code": "invalid_argument", "message": text, "retryable": False, "details": {}}

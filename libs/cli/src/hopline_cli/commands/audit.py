@@ -1,0 +1,108 @@
+"""`hopline audit`: the append-only log of all that happened, as it happens with --follow."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hopline_cli.output import Json, Output
+from hopline_cli.verbs import Cursor, Limit, command
+
+if TYPE_CHECKING:
+    from hopline_cli.mesh import Mesh
+
+app = typer.Typer()
+
+_RECONNECT_SECONDS = (0.2, 1.0, 2.0, 5.0, 5.0, 5.0)
+
+
+@command(app, "audit")
+async def audit(
+    mesh: Mesh,
+    out: Output,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what happens, until Ctrl-C.")] = False,
+    agent: Annotated[
+        str, typer.Option("--agent", metavar="A", help="Only what concerns it.", show_default=False)
+    ] = "",
+    action: Annotated[
+        str,
+        typer.Option(metavar="PREFIX", help="Only these: message., message.refused, …", show_default=False),
+    ] = "",
+    limit: Limit = 50,
+    cursor: Cursor = "",
+) -> None:
+    """Show the newest events of the audit log, oldest of them first."""
+    events, rest = await _newest(mesh, agent, action, limit, cursor)
+    if not follow:
+        if out.as_json:
+            out.rows("events", events, [], rest)
+            return
+        for event in events:
+            _show(out, event)
+        if rest:
+            out.line(f"there are older ones: --cursor {rest}", "dim")
+        return
+    for event in events:
+        _show(out, event)
+    await _follow(mesh, out, agent, action, events[-1]["seq"] if events else 0)
+
+
+async def _newest(mesh: Mesh, agent: str, action: str, limit: int, cursor: str) -> tuple[list[Json], str]:
+    from hopline.relay.v1 import audit_pb2 as pb
+
+    from hopline_cli import shapes
+    from hopline_cli.mesh import pages
+
+    async def read(size: int, at: str) -> tuple[list[Any], str]:
+        page = await mesh.events.ListEvents(
+            pb.ListEventsRequest(agent=agent, action=action, descending=True, page_size=size, page_token=at)
+        )
+        return [shapes.event(each) for each in page.events], page.next_page_token
+
+    items, rest = await pages(read, limit, cursor)
+    return items[::-1], rest
+
+
+async def _follow(mesh: Mesh, out: Output, agent: str, action: str, after: int) -> None:
+    """Print events as they are committed; a relay that goes away is given some time to come back."""
+    from hopline.relay.v1 import audit_pb2 as pb
+    from hopline_rpc.errors import HoplineError
+
+    from hopline_cli import shapes
+
+    failures = 0
+    while True:
+        request = pb.WatchEventsRequest(after_seq=after, agent=agent, action=action)
+        try:
+            async for page in mesh.events.WatchEvents(request):
+                failures = 0
+                for event in page.events:
+                    _show(out, shapes.event(event))
+                    after = event.seq
+        except HoplineError as error:
+            if error.reason != "unavailable" or failures == len(_RECONNECT_SECONDS):
+                raise
+        await asyncio.sleep(_RECONNECT_SECONDS[min(failures, len(_RECONNECT_SECONDS) - 1)])
+        failures += 1
+
+
+def _show(out: Output, event: Json) -> None:
+    if out.as_json:
+        out.json(event)
+        out.flush()
+        return
+    who = event["actor"]["name"] or event["actor"]["id"] or event["actor"]["kind"]
+    details = event.get("details", {})
+    text = " ".join(f"{key}={_value(value)}" for key, value in details.items())
+    ids = " ".join(event[key] for key in ("thread_id", "turn_id") if key in event)
+    style = "red" if "refused" in event["action"] or "failed" in event["action"] else ""
+    out.line(f"{event['at']}  {event['action']:<22} {who}  {text}  {ids}".rstrip(), style)
+    out.flush()
+
+
+def _value(value: Any) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,200 @@
+"""`hopline inbox|threads|thread|sessions|usage`: look at what goes on, without taking anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hopline_cli.output import Json, Output
+from hopline_cli.verbs import Cursor, Limit, command
+
+if TYPE_CHECKING:
+    from hopline_cli.mesh import Mesh
+
+app = typer.Typer()
+
+OfAgent = Annotated[str, typer.Option("--agent", metavar="A", help="Only of this agent.", show_default=False)]
+
+
+@command(app, "inbox")
+async def inbox(
+    mesh: Mesh,
+    out: Output,
+    agent: Annotated[str, typer.Option("--agent", metavar="A", help="Whose inbox.")],
+    limit: Limit = 50,
+    cursor: Cursor = "",
+) -> None:
+    """Look at an agent's unread messages; they stay unread."""
+    from hopline.relay.v1 import message_pb2 as pb
+
+    from hopline_cli import shapes
+    from hopline_cli.mesh import pages
+
+    async def read(size: int, at: str) -> tuple[list[Any], str]:
+        page = await mesh.messages.PeekInbox(pb.PeekInboxRequest(agent=agent, page_size=size, page_token=at))
+        return [shapes.message(each) for each in page.messages], page.next_page_token
+
+    items, rest = await pages(read, limit, cursor)
+    columns = [("AT", "created_at"), ("FROM", "from"), ("SUBJECT", "subject"), ("BODY", "body")]
+    out.rows("messages", items, [*columns, ("THREAD", "thread_id"), ("ID", "id")], rest)
+
+
+@command(app, "threads")
+async def threads(
+    mesh: Mesh, out: Output, agent: OfAgent = "", limit: Limit = 50, cursor: Cursor = ""
+) -> None:
+    """List threads, newest activity first."""
+    from hopline.relay.v1 import message_pb2 as pb
+
+    from hopline_cli import shapes
+    from hopline_cli.mesh import pages
+
+    async def read(size: int, at: str) -> tuple[list[Any], str]:
+        request = pb.ListThreadsRequest(agent=agent, page_size=size, page_token=at)
+        page = await mesh.messages.ListThreads(request)
+        return [shapes.thread(each) for each in page.threads], page.next_page_token
+
+    items, rest = await pages(read, limit, cursor)
+    columns = [("LAST", "last_at"), ("MESSAGES", "message_count"), ("PARTICIPANTS", "participants")]
+    out.rows("threads", items, [*columns, ("SUBJECT", "subject"), ("ID", "id")], rest)
+
+
+@command(app, "thread")
+async def thread(
+    mesh: Mesh,
+    out: Output,
+    thread_id: Annotated[str, typer.Argument(metavar="ID")],
+    limit: Limit = 50,
+    cursor: Cursor = "",
+) -> None:
+    """Show a thread's messages in order."""
+    from hopline.relay.v1 import message_pb2 as pb
+
+    from hopline_cli import shapes
+    from hopline_cli.mesh import pages
+
+    async def read(size: int, at: str) -> tuple[list[Any], str]:
+        request = pb.ListMessagesRequest(thread_id=thread_id, page_size=size, page_token=at)
+        page = await mesh.messages.ListMessages(request)
+        return [shapes.message(each) for each in page.messages], page.next_page_token
+
+    items, rest = await pages(read, limit, cursor)
+    if out.as_json:
+        out.rows("messages", items, [], rest)
+        return
+    for each in items:
+        _show_message(out, each)
+    if rest:
+        out.line(f"there are more: --cursor {rest}", "dim")
+
+
+def _show_message(out: Output, each: Json) -> None:
+    to = ", ".join(f"{delivery['agent']} ({delivery['status']})" for delivery in each["deliveries"])
+    subject = f" · {each['subject']}" if each["subject"] else ""
+    names = ", ".join(party["name"] for party in each["to"])
+    head = f"#{each['seq']} {each['from']['display']} → {to or names}{subject}"
+    out.line(head, "bold cyan")
+    out.line(f"{each['created_at']} · depth {each['depth']} · {each['id']}", "dim")
+    out.line(each["body"])
+    out.line("")
+
+
+@command(app, "sessions")
+async def sessions(
+    mesh: Mesh,
+    out: Output,
+    session_id: Annotated[str, typer.Argument(metavar="[ID]", help="Show this one's transcript.")] = "",
+    agent: OfAgent = "",
+    limit: Limit = 50,
+    cursor: Cursor = "",
+) -> None:
+    """List sessions, newest first, or show the transcript of one."""
+    if session_id:
+        await _transcript(mesh, out, session_id, limit, cursor)
+        return
+    from hopline.relay.v1 import session_pb2 as pb
+
+    from hopline_cli import shapes
+    from hopline_cli.mesh import pages
+
+    async def read(size: int, at: str) -> tuple[list[Any], str]:
+        request = pb.ListSessionsRequest(agent=agent, page_size=size, page_token=at)
+        page = await mesh.sessions.ListSessions(request)
+        return [shapes.session(each) for each in page.sessions], page.next_page_token
+
+    items, rest = await pages(read, limit, cursor)
+    columns = [("AGENT", "agent"), ("TITLE", "title"), ("CHANNEL", "channel"), ("STATE", "state")]
+    columns += [("OPENED BY", "opened_by.name"), ("LAST", "last_at"), ("ID", "id")]
+    out.rows("sessions", items, columns, rest)
+
+
+async def _transcript(mesh: Mesh, out: Output, session_id: str, limit: int, cursor: str) -> None:
+    from hopline.relay.v1 import session_pb2 as pb
+
+    from hopline_cli import shapes
+    from hopline_cli.mesh import pages
+
+    async def read(size: int, at: str) -> tuple[list[Any], str]:
+        request = pb.ReadSessionRequest(session_id=session_id, page_size=size, page_token=at)
+        page = await mesh.sessions.ReadSession(request)
+        return [shapes.entry(each) for each in page.entries], page.next_page_token
+
+    items, rest = await pages(read, limit, cursor)
+    if out.as_json:
+        out.rows("entries", items, [], rest)
+        return
+    for each in items:
+        out.line(
+            f"{each['kind']} · {each['from']['display']} · {each['at']} · {each['turn_id']}", "bold cyan"
+        )
+        out.line(each["text"])
+        out.line("")
+    if rest:
+        out.line(f"there are more: --cursor {rest}", "dim")
+
+
+@command(app, "usage")
+async def usage(mesh: Mesh, out: Output, agent: OfAgent = "", limit: Limit = 50, cursor: Cursor = "") -> None:
+    """Show every limit and what is used of it: of one agent, or a line for each."""
+    if agent:
+        out.fields(await _usage(mesh, agent))
+        return
+    from hopline.registry.v1 import agent_pb2 as pb
+
+    from hopline_cli.mesh import pages
+
+    async def read(size: int, at: str) -> tuple[list[Any], str]:
+        page = await mesh.agents.ListAgents(pb.ListAgentsRequest(page_size=size, page_token=at))
+        found = [{"agent": each.slug, **await _usage(mesh, each.id)} for each in page.agents]
+        return found, page.next_page_token
+
+    items, rest = await pages(read, limit, cursor)
+    columns = [("AGENT", "agent"), ("SENT", "sent_today"), ("OF", "limits.sent_per_day")]
+    columns += [("RECEIVED", "received_today"), ("OF", "limits.received_per_day")]
+    columns += [
+        ("INBOX", "inbox"),
+        ("OF", "limits.inbox_backlog"),
+        ("DEPTH", "depth"),
+        ("RESETS", "resets_at"),
+    ]
+    out.rows("agents", items, columns, rest)
+
+
+async def _usage(mesh: Mesh, agent: str) -> Json:
+    from hopline.quota.v1 import usage_pb2 as pb
+
+    from hopline_cli import shapes
+
+    found = await mesh.usage.GetUsage(pb.GetUsageRequest(agent=agent))
+    return {
+        "agent_id": found.agent_id,
+        "sent_today": found.sent_today,
+        "received_today": found.received_today,
+        "inbox": found.inbox,
+        "root_turns": found.root_turns,
+        "depth": found.depth,
+        "running": found.running,
+        "resets_at": shapes.time(found, "resets_at"),
+        "limits": dict(sorted(found.limits.items())),
+    }

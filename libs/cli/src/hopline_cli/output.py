@@ -1,0 +1,184 @@
+"""What commands print: JSON for scripts, tables for people, plain columns for pipes, errors on one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hopline_rpc.errors import HoplineError
+    from rich.console import Console
+
+Json = dict[str, Any]
+Columns = Sequence[tuple[str, str]]
+
+# Words that tell how something stands, and the colour in which people see them.
+_STYLES = {
+    "active": "green",
+    "answered": "green",
+    "completed": "green",
+    "busy": "yellow",
+    "running": "yellow",
+    "queued": "yellow",
+    "taken": "yellow",
+    "delivered": "yellow",
+    "paused": "magenta",
+    "failed": "red",
+    "dead": "red",
+    "revoked": "red",
+    "canceled": "red",
+    "withdrawn": "red",
+}
+
+
+class Output:
+    """Where a command's results go."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self._console: Console | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person is looking."""
+        return not self.as_json and sys.stdout.isatty()
+
+    @property
+    def console(self) -> Console:
+        """The terminal, for what is more than a line or a table."""
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+        return self._console
+
+    def json(self, value: Any) -> None:
+        """Print one JSON document on one line."""
+        self._print(json.dumps(value, ensure_ascii=False))
+
+    def line(self, text: str, style: str = "") -> None:
+        """Print a line for people; control characters of foreign text are made visible."""
+        if not self.is_terminal:
+            self._print(visible(text))
+            return
+        from rich.text import Text
+
+        self.console.print(Text(visible(text), style=style))
+
+    def result(self, value: Json, *lines: str) -> None:
+        """Print a result: the JSON document, or the lines that say the same to a person."""
+        if self.as_json:
+            self.json(value)
+            return
+        for text in lines:
+            self.line(text)
+
+    def rows(self, kind: str, items: Sequence[Json], columns: Columns, cursor: str | None = None) -> None:
+        """Print a list: `{kind: [...], "next_cursor"}`, or a table with the columns (title, path of keys)."""
+        if self.as_json:
+            self.json({kind: list(items), "next_cursor": cursor or None})
+            return
+        cells = [[_cell(item, path) for _, path in columns] for item in items]
+        if self.is_terminal:
+            self._table(kind, [title for title, _ in columns], cells, cursor)
+            return
+        self._print("\t".join(title for title, _ in columns))
+        for row in cells:
+            self._print("\t".join(visible(cell).replace("\t", " ").replace("\n", " ") for cell in row))
+
+    def _table(self, kind: str, titles: list[str], cells: list[list[str]], cursor: str | None) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        if not cells:
+            self.line(f"no {kind}", "dim")
+            return
+        table = Table(box=None, pad_edge=False, header_style="bold dim", padding=(0, 2, 0, 0))
+        for title in titles:
+            # An id that is cut is useless; the rest may fold.
+            table.add_column(title, overflow="fold", no_wrap=title == "ID")
+        for row in cells:
+            table.add_row(*(Text(visible(cell), style=_STYLES.get(cell, "")) for cell in row))
+        self.console.print(table)
+        if cursor:
+            self.line(f"there are more: --cursor {cursor}", "dim")
+
+    def fields(self, value: Json, shown: Json | None = None) -> None:
+        """Print one thing: the JSON document, or a line for each field."""
+        if self.as_json:
+            self.json(value)
+            return
+        pairs = [
+            (key, _text(item)) for key, item in (shown or value).items() if item not in (None, "", [], {})
+        ]
+        width = max((len(key) for key, _ in pairs), default=0)
+        for key, text in pairs:
+            indented = visible(text).replace("\n", "\n" + " " * (width + 2))
+            if not self.is_terminal:
+                self._print(f"{key}: {indented}" if "\n" not in text else f"{key}:\n{visible(text)}")
+                continue
+            from rich.text import Text
+
+            self.console.print(Text.assemble((f"{key:<{width}}  ", "dim"), (indented, _STYLES.get(text, ""))))
+
+    def flush(self) -> None:
+        """Let what was printed be seen now."""
+        sys.stdout.flush()
+
+    def _print(self, text: str) -> None:
+        sys.stdout.write(text.encode("utf-8", "replace").decode() + "\n")
+
+
+def report(error: HoplineError | Mapping[str, Any], *, as_json: bool) -> None:
+    """Print why a command failed, on one line of standard error."""
+    shown = dict(error) if isinstance(error, Mapping) else error.to_dict()
+    if as_json:
+        text = json.dumps({"error": shown}, ensure_ascii=False)
+    else:
+        text = f"error: {' '.join(visible(str(shown['message'])).split())}"
+        if sys.stderr.isatty():
+            text = f"\x1b[31m{text}\x1b[0m"
+    print(text, file=sys.stderr)
+
+
+def visible(text: str) -> str:
+    """Replace control characters, which could move a terminal's cursor or hide text, by what shows them."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character in "\n\t":
+        return character
+    # Cc: escapes; Cf with a direction: text that reads other than it is stored; Cs: no character at all.
+    category = unicodedata.category(character)
+    if category in {"Cc", "Cs"} or unicodedata.bidirectional(character) in _DIRECTIONS:
+        return f"\\x{ord(character):02x}" if ord(character) < 0x100 else f"\\u{ord(character):04x}"
+    return character
+
+
+_DIRECTIONS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+
+
+def _cell(item: Any, path: str) -> str:
+    for key in path.split("."):
+        item = item.get(key) if isinstance(item, dict) else None
+    return _text(item)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(_text(item) for item in value)
+    if isinstance(value, dict):
+        if "name" in value:
+            return str(value.get("display") or value["name"])
+        return ", ".join(f"{key}={_text(item)}" for key, item in value.items())
+    return str(value)

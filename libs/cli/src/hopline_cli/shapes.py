@@ -1,0 +1,259 @@
+"""Messages of the contract as the JSON that commands print; the same names as the tools of agents give."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.timestamp_pb2 import Timestamp
+from hopline.common.v1 import options_pb2
+from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
+from hopline.relay.v1 import audit_pb2, delegation_pb2, message_pb2, session_pb2
+from hopline_rpc.clock import from_timestamp, rfc3339
+
+Json = dict[str, Any]
+
+
+def enum(kind: Any, prefix: str, value: int) -> str:
+    """Return an enum's value as people write it: `receive_only` for `AGENT_KIND_RECEIVE_ONLY`."""
+    return str(kind.Name(value)).removeprefix(prefix).lower()
+
+
+def time(holder: Any, field: str) -> str | None:
+    """Return a timestamp field as RFC 3339 text, None where it is unset."""
+    if not holder.HasField(field):
+        return None
+    moment: Timestamp = getattr(holder, field)
+    return rfc3339(from_timestamp(moment))
+
+
+def workspace(value: workspace_pb2.Workspace) -> Json:
+    """Return `{id, name, created_at}`."""
+    return {"id": value.id, "name": value.name, "created_at": time(value, "created_at")}
+
+
+def policy(value: workspace_pb2.Policy) -> Json:
+    """Return every policy key with its value."""
+    return MessageToDict(value, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+
+def user(value: identity_pb2.User) -> Json:
+    """Return `{id, name, created_at}`."""
+    return {"id": value.id, "name": value.name, "created_at": time(value, "created_at")}
+
+
+def role(value: int) -> str:
+    """Return `viewer`, `operator` or `admin`."""
+    return enum(identity_pb2.Role, "ROLE_", value)
+
+
+def grant(value: identity_pb2.RoleGrant) -> Json:
+    """Return `{user_id, agent_id, role}`; no agent means the workspace."""
+    return {"user_id": value.user_id, "agent_id": value.agent_id or None, "role": role(value.role)}
+
+
+def token(value: identity_pb2.Token) -> Json:
+    """Return what is known of a token, never its secret."""
+    return {
+        "id": value.id,
+        "kind": enum(options_pb2.PrincipalKind, "PRINCIPAL_KIND_", value.kind),
+        "subject_id": value.subject_id,
+        "name": value.name,
+        "created_at": time(value, "created_at"),
+        "expires_at": time(value, "expires_at"),
+        "revoked_at": time(value, "revoked_at"),
+    }
+
+
+def agent(value: agent_pb2.Agent) -> Json:
+    """Return an agent's whole definition."""
+    return {
+        "id": value.id,
+        "slug": value.slug,
+        "name": value.name,
+        "description": value.description,
+        "owner_id": value.owner_id,
+        "kind": enum(agent_pb2.AgentKind, "AGENT_KIND_", value.kind),
+        "state": enum(agent_pb2.AgentState, "AGENT_STATE_", value.state),
+        "model_id": value.model_id,
+        "soul": value.soul,
+        "instructions": value.instructions,
+        "thinking_level": _set(agent_pb2.ThinkingLevel, "THINKING_LEVEL_", value.thinking_level),
+        "reply_mode": _set(agent_pb2.ReplyMode, "REPLY_MODE_", value.reply_mode),
+        "is_subagent": value.is_subagent,
+        "parent_agent_id": value.parent_agent_id or None,
+        "is_group_only_callable": value.is_group_only_callable,
+        "is_default": value.is_default,
+        "key": value.key or None,
+        "plugin_id": value.plugin_id or None,
+        "runtime": _set(agent_pb2.AgentRuntime, "AGENT_RUNTIME_", value.runtime),
+        "wake": _set(agent_pb2.WakeKind, "WAKE_KIND_", value.wake.kind),
+        "webhook_url": value.wake.webhook_url or None,
+        "reach": list(value.reach),
+        "tools": list(value.tools),
+        "labels": dict(value.labels),
+        "server_tools": [each.name for each in value.server_tools],
+        "created_at": time(value, "created_at"),
+    }
+
+
+def _set(kind: Any, prefix: str, value: int) -> str | None:
+    return enum(kind, prefix, value) if value else None
+
+
+def party(value: message_pb2.Party) -> Json:
+    """Return `{id, name, display}`; the id is null where the reader may not know who it is."""
+    return {"id": value.id or None, "name": value.name, "display": value.display or value.name}
+
+
+def delivery(value: message_pb2.Delivery) -> Json:
+    """Return `{agent, agent_id, session_id, status, turn_id}`."""
+    return {
+        "agent": value.agent.name,
+        "agent_id": value.agent.id or None,
+        "session_id": value.session_id or None,
+        "status": enum(message_pb2.DeliveryState, "DELIVERY_STATE_", value.state),
+        "turn_id": value.turn_id or None,
+    }
+
+
+def message(value: message_pb2.Message) -> Json:
+    """Return a message with all that is known of it."""
+    return {
+        "id": value.id,
+        "message_id": value.id,
+        "thread_id": value.thread_id,
+        "seq": value.seq,
+        "from": party(getattr(value, "from")),  # a keyword of Python
+        "to": [{"id": each.id or None, "name": each.name} for each in value.to],
+        "subject": value.subject or None,
+        "body": value.body,
+        "payload": payload(value.payload_json),
+        "in_reply_to": value.in_reply_to or None,
+        "reply_expected": value.reply_expected,
+        "depth": value.depth,
+        "created_at": time(value, "created_at"),
+        "deliveries": [delivery(each) for each in value.deliveries],
+    }
+
+
+def payload(text: str) -> Any:
+    """Read a payload's JSON text; None where there is none."""
+    return json.loads(text) if text else None
+
+
+def sent(value: message_pb2.SendResponse) -> Json:
+    """Return `{message_id, thread_id, depth, deliveries}`."""
+    return {
+        "message_id": value.message_id,
+        "thread_id": value.thread_id,
+        "depth": value.depth,
+        "deliveries": [delivery(each) for each in value.deliveries],
+    }
+
+
+def thread(value: message_pb2.Thread) -> Json:
+    """Return `{id, subject, participants, message_count, last_at}`."""
+    return {
+        "id": value.id,
+        "thread_id": value.id,
+        "subject": value.subject or None,
+        "participants": [party(each) for each in value.participants],
+        "message_count": value.message_count,
+        "last_at": time(value, "last_at"),
+    }
+
+
+def session(value: session_pb2.Session) -> Json:
+    """Return `{id, agent, title, channel, state, opened_by, ...}`."""
+    opened = value.opened_by
+    return {
+        "id": value.id,
+        "agent": party(value.agent),
+        "title": value.title,
+        "channel": value.channel,
+        "state": value.state,
+        "opened_by": {
+            "kind": opened.kind,
+            "id": opened.id or None,
+            "name": opened.name,
+            "session_id": opened.session_id or None,
+        },
+        "created_at": time(value, "created_at"),
+        "last_at": time(value, "last_at"),
+    }
+
+
+def entry(value: session_pb2.TranscriptEntry) -> Json:
+    """Return one entry of a transcript."""
+    return {
+        "seq": value.seq,
+        "kind": value.kind,
+        "at": time(value, "at"),
+        "from": party(getattr(value, "from")),
+        "text": value.text,
+        "turn_id": value.turn_id or None,
+        "message_id": value.message_id or None,
+        "thread_id": value.thread_id or None,
+        "depth": value.depth,
+    }
+
+
+def status(value: int) -> str:
+    """Return a turn's status: `queued`, `running`, `completed`, ..."""
+    return enum(message_pb2.TurnStatus, "TURN_STATUS_", value)
+
+
+def turn_view(value: message_pb2.TurnView) -> Json:
+    """Return what a caller learns of a turn: status, ids, and the reply or the error once it has ended."""
+    found: Json = {
+        "status": status(value.status),
+        "session_id": value.session_id or None,
+        "turn_id": value.turn_id or None,
+        "thread_id": value.thread_id or None,
+        "message_id": value.message_id or None,
+        "depth": value.depth,
+    }
+    if value.has_reply:
+        found["reply"] = value.reply
+        found["reply_message_id"] = value.reply_message_id or None
+        if value.reply_payload_json:
+            found["payload"] = payload(value.reply_payload_json)
+    if value.HasField("error"):
+        found["error"] = {"code": value.error.code, "message": value.error.message}
+    return found
+
+
+def canceled(value: delegation_pb2.CancelResponse) -> Json:
+    """Return `{status, canceled}`."""
+    return {"status": status(value.status), "canceled": value.canceled}
+
+
+def event(value: audit_pb2.Event) -> Json:
+    """Return one line of the audit log; what does not apply is left out."""
+    found = {
+        "seq": value.seq,
+        "at": time(value, "at"),
+        "action": value.action,
+        "actor": {"kind": value.actor_kind, "id": value.actor_id or None, "name": value.actor_name},
+        "agent_id": value.agent_id,
+        "thread_id": value.thread_id,
+        "message_id": value.message_id,
+        "turn_id": value.turn_id,
+        "session_id": value.session_id,
+        "trace_id": value.trace_id,
+        "details": _plain(MessageToDict(value.details)),
+    }
+    return {key: item for key, item in found.items() if item not in ("", None, {})}
+
+
+def _plain(value: Any) -> Any:
+    """Turn the floats of a Struct back into the whole numbers they were."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
