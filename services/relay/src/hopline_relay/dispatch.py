@@ -1,0 +1,360 @@
+"""Which worker gets which turn: the attachments of this process, and one claim for everything ready.
+
+Whoever makes a turn claimable says so (`wake`), and so does room that comes free. All that was said since
+the last claim goes into the next one, which is in flight alone; what is said meanwhile starts another. So
+nothing waits on a timer, nothing is claimed twice, and no wake-up is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from hopline.relay.v1.message_pb2 import Message
+from hopline.runtime.v1.tunnel_pb2 import CancelTurn, RelayItem, StartTurn
+from hopline_directory.directory import Directory
+from hopline_rpc.calls import detach
+from hopline_rpc.clock import Clock, from_timestamp, to_timestamp
+from hopline_rpc.principals import Principal
+
+from hopline_relay.domain.prompt import Inbound, prompt
+from hopline_relay.turns import ClaimedTurn, ClaimWish, Held, Turns
+
+log = logging.getLogger("hopline.relay.dispatch")
+
+# Turns asked for in one claim, and of one agent in it: a busy agent waits for its neighbours' turn.
+MAX_CLAIM: Final = 256
+MAX_CLAIM_AGENT: Final = 32
+_RETRY_SECONDS: Final = 0.25
+NOT_YOURS: Final = "the turn is no longer this worker's"
+
+
+class Sink(Protocol):
+    """The stream an attachment lives on."""
+
+    def ready(self) -> bool:
+        """Whether it takes more turns now; after a no it wakes the dispatcher when it does again."""
+        ...
+
+    def send(self, item: RelayItem) -> None:
+        """Queue an item for the worker; never waits, never fails."""
+        ...
+
+    def end(self, attachment: Attachment, code: str, message: str) -> None:
+        """Tell the worker that the attachment has ended, and take it off the dispatcher."""
+        ...
+
+
+@dataclass(slots=True)
+class Holding:
+    """A turn in a worker's hands. `ours` is False once it was cancelled, lost or moved elsewhere."""
+
+    attempt: int
+    ours: bool = True
+    ending: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Attachment:
+    """One agent on one stream."""
+
+    number: int
+    principal: Principal
+    epoch: int
+    max_turns: int
+    isolation: str
+    sink: Sink
+    held: dict[str, Holding] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Workspace and agent."""
+        return self.principal.workspace_id, self.principal.id
+
+    @property
+    def room(self) -> int:
+        """How many more turns it takes."""
+        return self.max_turns - len(self.held)
+
+    def still_held(self) -> list[Held]:
+        """The turns that are this worker's."""
+        return [Held(turn_id, holding.attempt) for turn_id, holding in self.held.items() if holding.ours]
+
+
+class Dispatcher:
+    """Hands turns to the attachments of this process; one for each relay."""
+
+    def __init__(self, turns: Turns, directory: Directory, clock: Clock) -> None:
+        self._turns = turns
+        self._directory = directory
+        self._clock = clock
+        self._agents: dict[tuple[str, str], list[Attachment]] = {}
+        self._by_workspace: dict[str, dict[str, None]] = {}
+        # Agents whose queue may hold something, by workspace, in the order in which they were named.
+        self._marked: dict[str, dict[str, None]] = {}
+        self._news = asyncio.Event()
+        self._draining = False
+        self._handing = 0
+        self._early_cancels: set[Held] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        self._loop_task: asyncio.Task[None] | None = None
+        turns.on_claimable = self.wake
+        turns.on_cancel = self.cancel
+        turns.on_agent_gone = self.end_agent
+        turns.presence_source = self.presence
+        turns.isolation_source = self.isolation
+        turns.places_source = self.places
+
+    def start(self) -> None:
+        """Begin to hand out turns."""
+        self._loop_task = detach(self._run(), name="relay dispatch")
+
+    def drain(self) -> None:
+        """Hand out nothing more."""
+        self._draining = True
+
+    async def close(self) -> None:
+        """Stop; returns when everything that was under way in the store is done."""
+        self.drain()
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+            await asyncio.wait({self._loop_task})
+        while self._background:
+            await asyncio.wait(set(self._background))
+
+    def spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        """Do something in the store that must not end with the stream that caused it."""
+        task = detach(_logged(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    # -- attachments -------------------------------------------------------------------------------
+
+    def add(self, attachment: Attachment) -> None:
+        """Take an attachment; an older one that held the same turns is a stream its worker has left."""
+        for older in list(self._agents.get(attachment.key, ())):
+            shared = older.held.keys() & attachment.held.keys()
+            for turn_id in shared:
+                del older.held[turn_id]
+            if shared:
+                older.sink.end(older, "unavailable", "replaced by a newer attachment of the same worker")
+        self._agents.setdefault(attachment.key, []).append(attachment)
+        workspace_id, agent_id = attachment.key
+        self._by_workspace.setdefault(workspace_id, {})[agent_id] = None
+        self.wake({attachment.key})
+
+    def remove(self, attachment: Attachment) -> None:
+        """Forget an attachment; what it still holds waits for its worker to come back."""
+        others = self._agents.get(attachment.key, [])
+        if attachment not in others:
+            return
+        others.remove(attachment)
+        if not others:
+            workspace_id, agent_id = attachment.key
+            del self._agents[attachment.key]
+            del self._by_workspace[workspace_id][agent_id]
+            if not self._by_workspace[workspace_id]:
+                del self._by_workspace[workspace_id]
+        held = attachment.still_held()
+        attachment.held.clear()
+        if held:
+            self.spawn(self._turns.tunnel_lost(*attachment.key, held, attachment.epoch))
+
+    def ended(self, attachment: Attachment, turn_id: str) -> None:
+        """Give the room of an ended turn to the next one."""
+        was_full = attachment.room == 0
+        if attachment.held.pop(turn_id, None) is not None and was_full:
+            self.wake({attachment.key})
+
+    def give_back(self, attachment: Attachment, held: list[Held]) -> None:
+        """Queue turns again that never reached the worker."""
+        for one in held:
+            attachment.held.pop(one.turn_id, None)
+        self.spawn(self._turns.give_back(*attachment.key, held, attachment.epoch))
+
+    async def renew(self, attachment: Attachment) -> None:
+        """Renew the leases of all that the worker holds, and tell it what is not its any more."""
+        held = attachment.still_held()
+        if not held:
+            return
+        for lost in await self._turns.renew(*attachment.key, held, attachment.epoch):
+            self._stop(attachment, lost, NOT_YOURS)
+
+    # -- what the turns tell -----------------------------------------------------------------------
+
+    def wake(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Look at these agents' queues; agent "" means all of the workspace."""
+        for workspace_id, agent_id in keys:
+            agents = [agent_id] if agent_id else list(self._by_workspace.get(workspace_id, ()))
+            for one in agents:
+                if any(attachment.room > 0 for attachment in self._agents.get((workspace_id, one), ())):
+                    self._marked.setdefault(workspace_id, {})[one] = None
+                    self._news.set()
+
+    def cancel(self, stopped: Iterable[tuple[str, str, Held, str]]) -> None:
+        """Tell the workers of these turns to stop."""
+        for workspace_id, agent_id, held, reason in stopped:
+            for attachment in self._agents.get((workspace_id, agent_id), ()):
+                if held.turn_id in attachment.held:
+                    self._stop(attachment, held, reason)
+                    break
+            else:
+                if self._handing:
+                    self._early_cancels.add(held)
+
+    def end_agent(self, workspace_id: str, agent_id: str, token_id: str, code: str, message: str) -> None:
+        """End the attachments of an agent, or those of one of its tokens."""
+        for attachment in list(self._agents.get((workspace_id, agent_id), ())):
+            if not token_id or attachment.principal.token_id == token_id:
+                attachment.sink.end(attachment, code, message)
+
+    @contextmanager
+    def handing_over(self) -> Iterator[set[Held]]:
+        """Remember, between a commit and the moment its turns are held here, which were cancelled."""
+        self._handing += 1
+        try:
+            yield self._early_cancels
+        finally:
+            self._handing -= 1
+            if not self._handing:
+                self._early_cancels.clear()
+
+    def presence(self, workspace_id: str, agent_id: str) -> str | None:
+        """Return `busy` or `idle` where a tunnel of the agent is open here."""
+        attachments = self._agents.get((workspace_id, agent_id))
+        if not attachments:
+            return None
+        return "busy" if any(attachment.held for attachment in attachments) else "idle"
+
+    def isolation(self, workspace_id: str, agent_id: str) -> str:
+        """Return the weakest isolation among the agent's tunnels; empty without any."""
+        found = {attachment.isolation for attachment in self._agents.get((workspace_id, agent_id), ())}
+        return "" if not found else "user" if found == {"user"} else "none"
+
+    def places(self, workspace_id: str, agent_id: str) -> int:
+        """Return how many turns at once the agent's tunnels take."""
+        return sum(attachment.max_turns for attachment in self._agents.get((workspace_id, agent_id), ()))
+
+    # -- claiming ----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            wishes = self._wishes()
+            if not wishes:
+                continue
+            try:
+                with self.handing_over() as canceled:
+                    self._hand_out(wishes, await self._turns.claim(wishes), canceled)
+            except Exception:
+                log.warning("turns cannot be claimed just now", exc_info=True)
+                await self._clock.sleep(_RETRY_SECONDS)
+                self.wake({(wish.workspace_id, wish.agent_id) for wish in wishes})
+
+    def _wishes(self) -> list[ClaimWish]:
+        """Collect the room of what is marked, one agent of each workspace in turn."""
+        wishes: list[ClaimWish] = []
+        left = 0 if self._draining else MAX_CLAIM
+        while self._marked and left > 0:
+            workspace_id = next(iter(self._marked))
+            agents = self._marked.pop(workspace_id)
+            agent_id = next(iter(agents))
+            del agents[agent_id]
+            if agents:
+                self._marked[workspace_id] = agents  # behind the other workspaces
+            for attachment in self._agents.get((workspace_id, agent_id), ()):
+                capacity = min(attachment.room, MAX_CLAIM_AGENT, left)
+                if capacity > 0 and attachment.sink.ready():
+                    wishes.append(ClaimWish(workspace_id, agent_id, capacity, attachment.epoch, attachment))
+                    left -= capacity
+        if self._marked and not self._draining:
+            self._news.set()
+        return wishes
+
+    def _hand_out(self, wishes: list[ClaimWish], claimed: list[ClaimedTurn], canceled: set[Held]) -> None:
+        taken: dict[Attachment, int] = {}
+        unreachable: dict[Attachment, list[Held]] = {}
+        now = self._clock.now()
+        for turn in claimed:
+            attachment: Attachment = turn.attachment
+            taken[attachment] = taken.get(attachment, 0) + 1
+            if attachment not in self._agents.get(attachment.key, ()):
+                unreachable.setdefault(attachment, []).append(turn.held)
+            elif turn.held not in canceled:
+                attachment.held[turn.turn_id] = Holding(turn.attempt)
+                attachment.sink.send(RelayItem(start=self._start_turn(turn, attachment, now)))
+        for attachment, held in unreachable.items():
+            self.give_back(attachment, held)
+        # Who got all it asked for may have more waiting; who got less has nothing to claim now.
+        self.wake({wish.attachment.key for wish in wishes if taken.get(wish.attachment, 0) >= wish.capacity})
+
+    def _start_turn(self, turn: ClaimedTurn, attachment: Attachment, now: float) -> StartTurn:
+        agent = self._directory.agent(turn.workspace_id, turn.agent_id)
+        fields: dict[str, Any] = {"from": turn.sender_display}  # a word of Python's own
+        if agent is not None:
+            fields |= {
+                "soul": agent.soul,
+                "instructions": agent.instructions,
+                "model_id": agent.model_id,
+                "thinking_level": agent.thinking_level,
+            }
+        return StartTurn(
+            attachment=attachment.number,
+            turn_id=turn.turn_id,
+            attempt=turn.attempt,
+            session_id=turn.session_id,
+            session_title=turn.session_title,
+            channel=turn.channel,
+            root_id=turn.root_id,
+            depth=turn.depth,
+            cause=turn.cause,
+            messages=turn.messages,
+            prompt=prompt([_inbound(message) for message in turn.messages], now),
+            continued=turn.continued,
+            traceparent=turn.traceparent,
+            deadline=to_timestamp(turn.deadline),
+            **fields,
+        )
+
+    def _stop(self, attachment: Attachment, held: Held, reason: str) -> None:
+        holding = attachment.held.get(held.turn_id)
+        if holding is None or holding.attempt != held.attempt or holding.ending or not holding.ours:
+            return
+        # Its room stays taken until the worker says that it has stopped.
+        holding.ours = False
+        attachment.sink.send(
+            RelayItem(
+                cancel=CancelTurn(
+                    attachment=attachment.number, turn_id=held.turn_id, attempt=held.attempt, reason=reason
+                )
+            )
+        )
+
+
+def _inbound(message: Message) -> Inbound:
+    sender = getattr(message, "from")
+    return Inbound(
+        kind=sender.kind,
+        display=sender.display or sender.name,
+        body=message.body,
+        payload=message.payload_json,
+        message_id=message.id,
+        thread_id=message.thread_id,
+        depth=message.depth,
+        written_at=from_timestamp(message.created_at),
+        reply_expected=message.reply_expected,
+    )
+
+
+async def _logged(work: Awaitable[None]) -> None:
+    """Await what nobody waits for; the sweep mends what a failure leaves behind."""
+    try:
+        await work
+    except Exception:
+        log.warning("a tunnel's state could not be recorded", exc_info=True)

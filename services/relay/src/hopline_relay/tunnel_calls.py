@@ -1,0 +1,174 @@
+"""Calls that a worker makes over its tunnel: the same entry points as the unary methods, without the hop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from google.protobuf import json_format
+from hopline.relay.v1.message_pb2 import DESCRIPTOR, TurnView
+from hopline.runtime.v1.tunnel_pb2 import Call, CallError, CallResult, RelayItem
+from hopline_rpc.calls import CallInfo, detach, set_current_call
+from hopline_rpc.errors import HoplineError, internal, invalid
+from hopline_rpc.principals import Principal
+from hopline_rpc.rules import rules_of_service
+from hopline_rpc.telemetry import RpcSpans, end_rpc_span
+from hopline_rpc.validation import check
+
+from hopline_relay.dispatch import Attachment, Dispatcher
+from hopline_relay.servicers.messages import MessageHandlers
+
+_SERVICE: Final = DESCRIPTOR.services_by_name["MessageService"].full_name
+_METHODS: Final = {
+    "send": "Send",
+    "reply": "Reply",
+    "ask": "Ask",
+    "check": "Check",
+    "done": "Done",
+    "take_inbox": "TakeInbox",
+}
+_RULES: Final = rules_of_service(_SERVICE)
+# Those that may wait: cancelling them ends the wait. The others are short and run to their end.
+_WAITS: Final = frozenset({"ask", "check", "take_inbox"})
+# Results that a worker may still call off because they crossed its CallCanceled.
+_REMEMBERED: Final = 64
+# Outstanding calls of one attachment: enough for each turn to ask two peers, and some.
+_CALLS: Final = 256
+
+
+class TunnelCalls:
+    """The outstanding calls of one attachment.
+
+    `caller` returns the agent with an assertion that still holds for a while.
+    """
+
+    def __init__(
+        self,
+        attachment: Attachment,
+        caller: Callable[[], Awaitable[Principal]],
+        handlers: MessageHandlers,
+        dispatcher: Dispatcher,
+        spans: RpcSpans,
+    ) -> None:
+        self._attachment = attachment
+        self._caller = caller
+        self._handlers = handlers
+        self._dispatcher = dispatcher
+        self._spans = spans
+        self._limit = _CALLS + 2 * attachment.max_turns
+        self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
+        self._writes: dict[str, set[asyncio.Task[None]]] = {}
+        self._handed: OrderedDict[int, TurnView] = OrderedDict()
+
+    def start(self, call: Call) -> None:
+        """Run a call as a task of its own; its result goes out with the next frame."""
+        if call.call_id in self._running:
+            return  # a repetition of a call that is being served
+        if len(self._running) >= self._limit:
+            self._answer(call.call_id, HoplineError("overloaded", "too many calls at once on this tunnel"))
+            return
+        method = call.WhichOneof("method") or ""
+        task = detach(self._serve(method, call))
+        self._running[call.call_id] = (method, task)
+        if method not in _WAITS:
+            writes = self._writes.setdefault(call.turn_id, set())
+            writes.add(task)
+            task.add_done_callback(lambda done: self._written(call.turn_id, done))
+
+    def cancel(self, call_id: int) -> None:
+        """End the wait of a call; what it started goes on, and an answer that crossed is delivered again."""
+        method, task = self._running.get(call_id, ("", None))
+        if task is not None and method in _WAITS:
+            task.cancel()
+        self.not_received(call_id)
+
+    def not_received(self, call_id: int) -> None:
+        """Undo the handing over of an answer that the worker has not received."""
+        view = self._handed.pop(call_id, None)
+        if view is not None:
+            self._dispatcher.spawn(self._handlers.hand_back(self._attachment.principal, view))
+
+    def writes_of(self, turn_id: str) -> set[asyncio.Task[None]]:
+        """The sends and replies of a turn that have not been answered yet: its end comes after them."""
+        return self._writes.get(turn_id, set())
+
+    def end(self) -> None:
+        """End every wait, because the attachment has ended."""
+        for method, task in list(self._running.values()):
+            if method in _WAITS:
+                task.cancel()
+
+    def _written(self, turn_id: str, task: asyncio.Task[None]) -> None:
+        writes = self._writes[turn_id]
+        writes.discard(task)
+        if not writes:
+            del self._writes[turn_id]
+
+    async def _serve(self, method: str, call: Call) -> None:
+        path = f"/{_SERVICE}/{_METHODS.get(method, 'Unknown')}"
+        span = self._spans.start(path, call.traceparent, edge=True)
+        code, reason = "OK", None
+        try:
+            outcome: Any = await self._run(method, path, call)
+        except HoplineError as error:
+            outcome, code, reason = error, error.code.name, error.reason
+        except asyncio.CancelledError:
+            code, reason, outcome = "CANCELLED", "cancelled", None
+            raise
+        except Exception as unexpected:
+            outcome, code, reason = internal(unexpected), "INTERNAL", "internal"
+        finally:
+            del self._running[call.call_id]
+            if span is not None:
+                end_rpc_span(span, code, reason)
+        self._answer(call.call_id, outcome, method)
+
+    async def _run(self, method: str, path: str, call: Call) -> Any:
+        """Do what the interceptor does around a unary call, then the call."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a call runs in a task")
+        info = CallInfo(path, f"{self._attachment.epoch}-{call.call_id}", task)
+        set_current_call(info)
+        if method not in _METHODS:
+            raise invalid("method", "names what to call")
+        info.principal = await self._caller()
+        if call.turn_id and call.turn_id not in self._attachment.held:
+            raise HoplineError("failed_precondition", "the turn this call is made from is not running here")
+        request = getattr(call, method)
+        check(request)
+        seconds = _RULES[_METHODS[method]].deadline
+        info.deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            async with asyncio.timeout_at(info.deadline):
+                return await getattr(self._handlers, method)(info.principal, request, turn_id=call.turn_id)
+        except TimeoutError:
+            raise HoplineError("deadline_exceeded", "the time allowed for the call is over") from None
+
+    def _answer(self, call_id: int, outcome: Any, method: str = "") -> None:
+        result = CallResult(attachment=self._attachment.number, call_id=call_id)
+        if isinstance(outcome, HoplineError):
+            result.error.CopyFrom(_error(outcome))
+        else:
+            getattr(result, method).CopyFrom(outcome)
+            if method in {"ask", "check"} and outcome.turn.has_reply:
+                self._remember(call_id, outcome.turn)
+        self._attachment.sink.send(RelayItem(call_result=result))
+
+    def _remember(self, call_id: int, view: TurnView) -> None:
+        slim = TurnView()
+        slim.CopyFrom(view)
+        slim.ClearField("reply")
+        self._handed[call_id] = slim
+        if len(self._handed) > _REMEMBERED:
+            self._handed.popitem(last=False)
+
+
+def _error(error: HoplineError) -> CallError:
+    shown = error.to_dict()
+    written = CallError(code=shown["code"], message=shown["message"], retryable=shown["retryable"])
+    json_format.ParseDict(json.loads(json.dumps(shown["details"])), written.details)
+    return written
