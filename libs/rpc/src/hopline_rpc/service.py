@@ -85,6 +85,15 @@ class GrpcService(RunningService, Protocol):
         ...
 
 
+@runtime_checkable
+class HttpService(RunningService, Protocol):
+    """A running service with an HTTP server, not yet started: the runner decides where it listens."""
+
+    async def start(self, bind: str) -> str:
+        """Listen on `host:port` and return the URL, with the real number for port 0."""
+        ...
+
+
 class Service(Protocol):
     """What an `app.py` exports as `SERVICE`."""
 

@@ -1,0 +1,112 @@
+"""Puts the gateway together: what it is made of, in the order in which it is opened and closed."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hopline_directory import Guard
+from hopline_rpc.service import Wiring
+
+from hopline_gateway.http import McpEndpoint, build_app
+from hopline_gateway.listener import Listener
+from hopline_gateway.mesh import Mesh
+from hopline_gateway.server import PlatformServer
+from hopline_gateway.settings import GatewaySettings
+from hopline_gateway.waits import Waits
+
+DEFAULT_PORT: Final = 7400
+_SERVICES: Final = ("registry", "relay", "quota", "console")
+
+
+class Gateway:
+    """A running gateway. It keeps nothing: a restart loses no more than the requests it was serving."""
+
+    name: Final = "gateway"
+
+    def __init__(self, settings: GatewaySettings, wiring: Wiring) -> None:
+        self._settings = settings
+        self._wiring = wiring
+        self._url = ""
+        registry = wiring.channel("registry")
+        self._guard = Guard(registry, settings.mesh_id, wiring.clock)
+        self._waits = Waits(wiring.clock)
+        mesh = Mesh(registry, wiring.channel("relay"), wiring.channel("quota"))
+        platform = PlatformServer(mesh, self._guard.follower, self._waits)
+        self._endpoint = McpEndpoint(platform.mcp, settings.body_seconds)
+        self._listener: Listener | None = None
+
+    async def open(self) -> None:
+        """Begin to follow the registry."""
+        # At INFO the SDK logs a line for every stateless request.
+        logging.getLogger("mcp").setLevel(logging.WARNING)
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        self._guard.protect(self._waits.live)
+        await self._guard.start()
+
+    async def start(self, bind: str = "") -> str:
+        """Listen on `host:port`, by default the one of the settings, and return the URL."""
+        bind = bind or self._settings.bind or f"127.0.0.1:{DEFAULT_PORT}"
+        app = build_app(
+            endpoint=self._endpoint,
+            authenticator=self._guard.authenticator,
+            hosts=self._settings.hosts(bind),
+            origins=self._settings.origins(),
+            endpoints=self.endpoints,
+            ready=self.ready,
+        )
+        listener = Listener(app, self._settings)
+        self._url = await listener.start(bind)
+        self._listener = listener
+        return self._url
+
+    def endpoints(self) -> Mapping[str, Any]:
+        """Return where the services of this mesh listen, by name; null where there is none."""
+        found: dict[str, Any] = {name: getattr(self._settings, name) or None for name in _SERVICES}
+        found.update(self._written())
+        found["gateway"] = self._settings.public_url or self._url
+        return found
+
+    def _written(self) -> dict[str, Any]:
+        """Read what `hopline up` wrote of its ports, once it is up."""
+        if self._wiring.data_dir is None:
+            return {}
+        try:
+            written = json.loads((self._wiring.data_dir / "endpoints.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return {name: written[name] for name in _SERVICES if name in written}
+
+    async def ready(self) -> bool:
+        """Tell whether it knows whom to let in: its view of the registry is fresh."""
+        return self._guard.follower.fresh
+
+    async def drain(self) -> None:
+        """End the waits, let what runs finish, and take nothing new."""
+        self._waits.end_all()
+        if self._listener is not None:
+            await self._listener.stop()
+            self._listener = None
+
+    async def close(self) -> None:
+        """Stop serving and following."""
+        await self.drain()
+        await self._guard.close()
+
+
+class GatewayService:
+    """How a runner opens the gateway."""
+
+    name: Final = "gateway"
+    default_port: Final = DEFAULT_PORT
+
+    async def open(self, wiring: Wiring) -> Gateway:
+        """Build the gateway; `start` opens its port."""
+        gateway = Gateway(GatewaySettings.load(wiring.settings), wiring)
+        await gateway.open()
+        return gateway
+
+
+SERVICE: Final = GatewayService()

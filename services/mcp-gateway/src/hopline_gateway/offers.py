@@ -1,0 +1,70 @@
+"""Which tools a caller is offered, and why another one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import mcp.types as t
+from hopline_directory import Directory
+from hopline_rpc.errors import HoplineError
+from hopline_rpc.principals import Principal
+
+from hopline_gateway.toolkit import Tool
+from hopline_gateway.tools import TOOLS
+
+
+class Offers:
+    """Decides by the live view of the registry."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def listed(self, principal: Principal) -> list[t.Tool]:
+        """Return the definitions of what the caller may use; every one costs its model context."""
+        return definitions(tuple(name for name, tool in TOOLS.items() if not self._why_not(principal, tool)))
+
+    def check(self, principal: Principal, tool: Tool) -> None:
+        """Refuse a tool that is not offered to the caller."""
+        error = self._why_not(principal, tool)
+        if error is not None:
+            raise error
+
+    def _why_not(self, principal: Principal, tool: Tool) -> HoplineError | None:
+        if principal.kind == "user":
+            return None if tool.for_users else _denied(f"{tool.name} is for agents; people have no inbox")
+        agent = self._directory.agent(principal.workspace_id, principal.id)
+        if agent is None:
+            return HoplineError("unavailable", "the calling agent is not known here yet")
+        if agent.kind == "receive_only" and not tool.for_receive_only:
+            return HoplineError("receive_only", f"this agent only receives: it may not use {tool.name}")
+        if agent.tools and tool.name not in agent.tools:
+            return _denied(f"this agent's owner did not give it {tool.name}")
+        return None
+
+
+def _denied(message: str) -> HoplineError:
+    return HoplineError("permission_denied", message)
+
+
+@lru_cache(maxsize=256)
+def _definition(name: str) -> t.Tool:
+    tool = TOOLS[name]
+    return t.Tool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.input_schema(),
+        output_schema=tool.output_schema(),
+        annotations=_annotations(tool),
+    )
+
+
+def _annotations(tool: Tool) -> t.ToolAnnotations:
+    hints: dict[str, Any] = {"read_only_hint": True} if tool.reads else {"destructive_hint": tool.destroys}
+    return t.ToolAnnotations(**hints)
+
+
+def definitions(names: Iterable[str]) -> list[t.Tool]:
+    """Return the definitions of tools by name."""
+    return [_definition(name) for name in names]

@@ -1,0 +1,104 @@
+"""Messages of the contract as the JSON that tools return; names as people's scripts know them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hopline.relay.v1 import message_pb2
+from hopline_rpc.clock import from_timestamp, rfc3339
+
+from hopline_gateway.texts import Foreign
+
+Json = dict[str, Any]
+
+_STATES = {
+    value.number: value.name.removeprefix("DELIVERY_STATE_").lower()
+    for value in message_pb2.DeliveryState.DESCRIPTOR.values
+}
+_STATUSES = {
+    value.number: value.name.removeprefix("TURN_STATUS_").lower()
+    for value in message_pb2.TurnStatus.DESCRIPTOR.values
+}
+
+
+def state(value: int) -> str:
+    """Return a delivery's state in lower case: `queued`, `taken`, `answered`, ..."""
+    return _STATES[value]
+
+
+def status(value: int) -> str:
+    """Return a turn's status in lower case: `queued`, `running`, `completed`, ..."""
+    return _STATUSES[value]
+
+
+def party(value: message_pb2.Party) -> Json:
+    """Return `{id, name}`; the id is null where the reader may not know who it is."""
+    return {"id": value.id or None, "name": value.name}
+
+
+def delivery(value: message_pb2.Delivery) -> Json:
+    """Return `{agent, agent_id, session_id, status}`."""
+    return {
+        "agent": value.agent.name,
+        "agent_id": value.agent.id or None,
+        "session_id": value.session_id or None,
+        "status": state(value.state),
+    }
+
+
+def message(value: message_pb2.Message) -> Json:
+    """Return a message with all that is known of it; its own text is marked as foreign."""
+    sender = getattr(value, "from")  # a keyword of Python
+    return {
+        "id": value.id,
+        "message_id": value.id,
+        "thread_id": value.thread_id,
+        "seq": value.seq,
+        "from": {**party(sender), "display": sender.display},
+        "to": [party(recipient) for recipient in value.to],
+        "provenance": {"display": sender.display, "kind": sender.kind, "depth": value.depth},
+        "reply_expected": value.reply_expected,
+        "subject": Foreign(value.subject) if value.subject else None,
+        "body": Foreign(value.body),
+        "payload": payload(value.payload_json),
+        "in_reply_to": value.in_reply_to or None,
+        "depth": value.depth,
+        "created_at": rfc3339(from_timestamp(value.created_at)),
+        "deliveries": [delivery(each) for each in value.deliveries],
+    }
+
+
+def payload(text: str) -> Any:
+    """Read a payload's JSON text; None where there is none."""
+    return json.loads(text) if text else None
+
+
+def thread(value: message_pb2.Thread) -> Json:
+    """Return `{id, thread_id, subject, participants, message_count, last_at}`."""
+    return {
+        "id": value.id,
+        "thread_id": value.id,
+        "subject": Foreign(value.subject) if value.subject else None,
+        "participants": [party(each) for each in value.participants],
+        "message_count": value.message_count,
+        "last_at": rfc3339(from_timestamp(value.last_at)),
+    }
+
+
+def turn(value: message_pb2.TurnView) -> Json:
+    """Return what a caller learns of a turn: status, ids, and the reply or the error once it has ended."""
+    found: Json = {"status": status(value.status)}
+    for key in ("session_id", "turn_id", "thread_id", "message_id", "reply_message_id"):
+        if identifier := getattr(value, key):
+            found[key] = identifier
+    found["depth"] = value.depth
+    if value.has_reply:
+        found["reply"] = Foreign(value.reply)
+        if value.reply_payload_json:
+            found["payload"] = payload(value.reply_payload_json)
+    if value.HasField("error"):
+        # Why a worker's turn failed is in the worker's own words.
+        said = Foreign(value.error.message) if value.error.code == "turn_failed" else value.error.message
+        found["error"] = {"code": value.error.code, "message": said}
+    return found

@@ -1,0 +1,88 @@
+"""Structured results as text: the same facts, in lines that a model or a person reads.
+
+`Foreign` text and payloads were written by another agent; they are rendered inside a fence. Everything
+else stands as `key: value` lines, a value with line breaks as JSON, so that no value can pretend to be
+another line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from hopline_rpc.fence import NOTICE, draw_boundary, fence
+
+# A payload is foreign whatever its type; a JSON value cannot carry a mark of its own.
+_PAYLOAD: Final = "payload"
+
+
+class Foreign(str):
+    """Text written by another agent."""
+
+    __slots__ = ()
+
+
+def as_text(headline: str, structured: dict[str, Any]) -> str:
+    """Return a headline and every fact of a structured result."""
+    foreign = list(_foreign(structured))
+    boundary = draw_boundary(foreign) if foreign else ""
+    lines = [headline] if headline else []
+    if foreign:
+        lines.append(NOTICE)
+    lines.extend(_lines(structured, "", boundary))
+    return "\n".join(lines)
+
+
+def _fenceable(key: str, value: Any) -> str | None:
+    """Return what has to stand inside a fence; None for a value of ours."""
+    if isinstance(value, Foreign):
+        return str(value)
+    if key == _PAYLOAD and value is not None:
+        return json.dumps(value, ensure_ascii=False)
+    return None
+
+
+def _foreign(mapping: dict[str, Any]) -> Iterator[str]:
+    for key, value in mapping.items():
+        text = _fenceable(key, value)
+        if text is not None:
+            yield text
+        elif isinstance(value, dict):
+            yield from _foreign(value)
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, dict):
+                    yield from _foreign(item)
+
+
+def _lines(mapping: dict[str, Any], indent: str, boundary: str) -> Iterator[str]:
+    for key, value in mapping.items():
+        text = _fenceable(key, value)
+        if text is not None:
+            yield f"{indent}{key}:"
+            yield fence(text, boundary, key)
+        elif isinstance(value, dict) and value:
+            yield f"{indent}{key}:"
+            yield from _lines(value, indent + "  ", boundary)
+        elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            yield f"{indent}{key}:"
+            for item in value:
+                yield from _item(item, indent, boundary)
+        elif value is not None:
+            yield f"{indent}{key}: {scalar(value)}"
+
+
+def _item(item: dict[str, Any], indent: str, boundary: str) -> Iterator[str]:
+    mark = "- "
+    for line in _lines(item, "", boundary):
+        # A fenced block stays as it was written.
+        yield line if line.startswith("<<<") else f"{indent}{mark}{line}"
+        mark = "  "
+
+
+def scalar(value: Any) -> str:
+    """Write a value on one line: printable words as they are, everything else as JSON."""
+    if isinstance(value, str) and value and value.isprintable() and value.strip() == value:
+        return value
+    return json.dumps(value, ensure_ascii=False)

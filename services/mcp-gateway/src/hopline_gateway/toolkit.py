@@ -1,0 +1,122 @@
+"""What a tool is, and what its function gets and gives."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from hopline_rpc.errors import HoplineError, invalid
+
+from hopline_gateway import mesh
+from hopline_gateway.mesh import Caller, Mesh
+from hopline_gateway.waits import Report, Waits
+
+Json = dict[str, Any]
+Answer = TypeVar("Answer")
+
+MAX_WAIT: Final = 50
+MAX_TEXT: Final = 65_536
+MAX_PAYLOAD: Final = 16_384
+MAX_PAGE: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a tool answers: the facts, and one line that says what they mean."""
+
+    structured: Json
+    headline: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a tool, with everything its function needs."""
+
+    caller: Caller
+    mesh: Mesh
+    arguments: Mapping[str, Any]
+    waits: Waits
+    report: Report | None
+
+    async def rpc(self, method: Callable[..., Awaitable[Answer]], request: object) -> Answer:
+        """Make an RPC that answers at once."""
+        return await mesh.call(method, request, self.caller)
+
+    async def wait_rpc(
+        self, method: Callable[..., Awaitable[Answer]], request: object, seconds: int, what: str
+    ) -> Answer:
+        """Make an RPC that waits up to `seconds` in the service, reporting progress meanwhile."""
+        work = mesh.call(method, request, self.caller, seconds + mesh.WAIT_MARGIN)
+        principal = self.caller.principal
+        return await self.waits.run(principal, work, seconds, self.report if seconds else None, what)
+
+    def text(self, name: str) -> str:
+        """Return a text argument; empty when it was left out."""
+        return str(self.arguments.get(name, ""))
+
+    def wait_seconds(self, default: int) -> int:
+        """Return how long to wait, clamped to what every client survives."""
+        return min(int(self.arguments.get("wait_seconds", default)), MAX_WAIT)
+
+    def page(self) -> int:
+        """Return the size of a page: 50 unless asked otherwise, clamped."""
+        return min(int(self.arguments.get("limit", 50)), MAX_PAGE)
+
+    def payload_json(self) -> str:
+        """Return the payload as JSON text; empty when it was left out."""
+        if "payload" not in self.arguments:
+            return ""
+        text = json.dumps(self.arguments["payload"], ensure_ascii=False, separators=(",", ":"))
+        size = len(text.encode())
+        if size > MAX_PAYLOAD:
+            raise invalid("payload", f"{size} bytes of JSON; the limit is {MAX_PAYLOAD} (16 KiB)")
+        return text
+
+    def request_id(self) -> str:
+        """Return the caller's request id, or a fresh one, under which the call can be repeated safely."""
+        return self.text("request_id") or str(uuid.uuid4())
+
+
+Run = Callable[[Call], Awaitable[Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool of the platform's MCP server."""
+
+    name: str
+    description: str
+    run: Run
+    properties: Mapping[str, Json] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    # The top-level facts of a result and their JSON types.
+    output: Mapping[str, Json] = field(default_factory=dict)
+    reads: bool = False
+    destroys: bool = False
+    # Whether a call may last longer than the RPC itself, because it waits for somebody.
+    waits: bool = False
+    # Who is offered it, besides standard agents.
+    for_users: bool = False
+    for_receive_only: bool = False
+
+    def input_schema(self) -> Json:
+        """Return the JSON Schema of the arguments."""
+        schema: Json = {"type": "object", "properties": dict(self.properties)}
+        if self.required:
+            schema["required"] = list(self.required)
+        schema["additionalProperties"] = False
+        return schema
+
+    def output_schema(self) -> Json:
+        """Return the JSON Schema of the result; an error has another shape, so nothing is required."""
+        return {"type": "object", "properties": dict(self.output)}
+
+
+def with_retry_hint(error: HoplineError, request_id: str) -> HoplineError:
+    """Tell how to repeat a call whose outcome is unknown without doing it twice."""
+    if error.reason in {"unavailable", "deadline_exceeded"}:
+        error.details.setdefault("request_id", request_id)
+    return error

@@ -1,0 +1,60 @@
+"""Arguments and results that several tools share, with an example each."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+AGENT: Final[Json] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 200,
+    "description": 'Name or id from list_agents, e.g. "weather"',
+}
+AGENTS: Final[Json] = {
+    "anyOf": [
+        {"type": "string", "minLength": 1, "maxLength": 200},
+        {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1, "maxLength": 200},
+            "minItems": 1,
+            "maxItems": 10,
+            "uniqueItems": True,
+        },
+    ],
+    "description": 'Names or ids from list_agents, up to 10, e.g. "weather" or ["weather","reviewer"]',
+}
+PAYLOAD: Final[Json] = {"description": 'Any JSON up to 16 KiB, e.g. {"city":"Oslo"}'}
+REQUEST_ID: Final[Json] = {
+    "type": "string",
+    "format": "uuid",
+    "description": "A UUID of yours; a call repeated with it acts once",
+}
+LIMIT: Final[Json] = {"type": "integer", "minimum": 1, "description": "1 to 200, e.g. 20 (default 50)"}
+CURSOR: Final[Json] = {
+    "type": "string",
+    "maxLength": 512,
+    "description": "next_cursor of the page before",
+}
+
+STRING: Final[Json] = {"type": "string"}
+INTEGER: Final[Json] = {"type": "integer"}
+OBJECT: Final[Json] = {"type": "object"}
+OBJECTS: Final[Json] = {"type": "array", "items": {"type": "object"}}
+CURSOR_OUT: Final[Json] = {"type": ["string", "null"]}
+
+
+def text(description: str) -> Json:
+    """Return the schema of a message's text; its limit is 64 KiB, whatever characters it holds."""
+    return {"type": "string", "minLength": 1, "maxLength": 65536, "description": description}
+
+
+def identifier(description: str) -> Json:
+    """Return the schema of an id."""
+    return {"type": "string", "minLength": 1, "maxLength": 64, "description": description}
+
+
+def wait(default: int) -> Json:
+    """Return the schema of a wait, which is clamped rather than refused."""
+    return {"type": "integer", "minimum": 0, "description": f"0 to 50, e.g. 20 (default {default})"}
