@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -24,6 +24,8 @@ from hopline_rpc.tls import TlsSettings, require_safe
 ChannelLike = grpc.aio.Channel
 Pairs = tuple[tuple[str, str | bytes], ...]
 Credentials = Callable[[], Awaitable[Pairs] | Pairs]
+Start = Callable[[Pairs, float | None], Any]
+M = TypeVar("M")
 
 MAX_MESSAGE: Final = 8 * 1024 * 1024
 # The next hop gets a little less, so that its answer is still of use to ours.
@@ -85,8 +87,7 @@ class ClientChannel(grpc.aio.Channel):
         _registered_method: bool | None = False,
     ) -> grpc.aio.UnaryUnaryMultiCallable[Any, Any]:
         """Return the callable of a method."""
-        inner = self._inner(self._channel.unary_unary, method, request_serializer, response_deserializer)
-        return _Callable(inner, self._credentials, UnaryCall)
+        return self._method(self._channel.unary_unary, method, request_serializer, response_deserializer)
 
     def unary_stream(
         self,
@@ -96,9 +97,7 @@ class ClientChannel(grpc.aio.Channel):
         _registered_method: bool | None = False,
     ) -> grpc.aio.UnaryStreamMultiCallable[Any, Any]:
         """Return the callable of a method."""
-        inner = self._inner(self._channel.unary_stream, method, request_serializer, response_deserializer)
-        callable_: Any = _Callable(inner, self._credentials, StreamCall)
-        return callable_  # type: ignore[no-any-return] # one class serves all four shapes
+        return self._method(self._channel.unary_stream, method, request_serializer, response_deserializer)
 
     def stream_unary(
         self,
@@ -108,9 +107,7 @@ class ClientChannel(grpc.aio.Channel):
         _registered_method: bool | None = False,
     ) -> grpc.aio.StreamUnaryMultiCallable[Any, Any]:
         """Return the callable of a method."""
-        inner = self._inner(self._channel.stream_unary, method, request_serializer, response_deserializer)
-        callable_: Any = _Callable(inner, self._credentials, StreamCall)
-        return callable_  # type: ignore[no-any-return] # one class serves all four shapes
+        return self._method(self._channel.stream_unary, method, request_serializer, response_deserializer)
 
     def stream_stream(
         self,
@@ -120,13 +117,29 @@ class ClientChannel(grpc.aio.Channel):
         _registered_method: bool | None = False,
     ) -> grpc.aio.StreamStreamMultiCallable[Any, Any]:
         """Return the callable of a method."""
-        inner = self._inner(self._channel.stream_stream, method, request_serializer, response_deserializer)
-        callable_: Any = _Callable(inner, self._credentials, StreamCall)
-        return callable_  # type: ignore[no-any-return] # one class serves all four shapes
+        return self._method(self._channel.stream_stream, method, request_serializer, response_deserializer)
 
-    @staticmethod
-    def _inner(make: Any, method: str, serializer: Any, deserializer: Any) -> Any:
-        return make(method, serializer, deserializer, _registered_method=True)
+    def _method(self, make: Callable[..., M], method: str, serializer: Any, deserializer: Any) -> M:
+        inner: Any = make(method, serializer, deserializer, _registered_method=True)
+
+        def call(
+            request: Any = None,
+            timeout: float | None = None,
+            metadata: Any = None,
+            credentials: grpc.CallCredentials | None = None,
+            wait_for_ready: bool | None = None,
+            compression: grpc.Compression | None = None,
+            *,
+            request_iterator: Any = None,
+        ) -> ClientCall:
+            given = request_iterator if request is None else request
+
+            def start(pairs: Pairs, seconds: float | None) -> Any:
+                return inner(given, timeout=seconds, metadata=pairs, wait_for_ready=wait_for_ready)
+
+            return ClientCall(start, self._credentials, tuple(metadata or ()), timeout)
+
+        return cast(M, call)
 
     async def close(self, grace: float | None = None) -> None:
         """Close the channel."""
@@ -151,34 +164,8 @@ class ClientChannel(grpc.aio.Channel):
         await self.close()
 
 
-Start = Callable[[Pairs, float | None], Any]
-
-
-class _Callable(grpc.aio.UnaryUnaryMultiCallable[Any, Any]):
-    """One method of a stub."""
-
-    def __init__(self, inner: Any, credentials: Credentials | None, make: Callable[..., Any]) -> None:
-        self._inner = inner
-        self._credentials = credentials
-        self._make = make
-
-    def __call__(
-        self,
-        request: Any = None,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> Any:
-        def start(pairs: Pairs, seconds: float | None) -> Any:
-            return self._inner(request, timeout=seconds, metadata=pairs, wait_for_ready=wait_for_ready)
-
-        return self._make(start, self._credentials, tuple(metadata or ()), timeout)
-
-
-class _LazyCall:
-    """A call that starts once its credentials are there."""
+class ClientCall:
+    """A call of any shape, with the interface of gRPC's own; it starts once its credentials are there."""
 
     def __init__(
         self, start: Start, credentials: Credentials | None, metadata: Pairs, timeout: float | None
@@ -191,6 +178,47 @@ class _LazyCall:
         self._starting: asyncio.Future[None] | None = None
         self._cancelled = False
         self._callbacks: list[Callable[[Any], None]] = []
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._response().__await__()
+
+    async def _response(self) -> Any:
+        call = await self._started()
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            _raise(error)
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Any]:
+        call = await self._started()
+        try:
+            async for response in call:
+                yield response
+        except grpc.aio.AioRpcError as error:
+            _raise(error)
+
+    async def read(self) -> Any:
+        """Return the next response, `grpc.aio.EOF` after the last."""
+        call = await self._started()
+        try:
+            return await call.read()
+        except grpc.aio.AioRpcError as error:
+            _raise(error)
+
+    async def write(self, request: Any) -> None:
+        """Send a request."""
+        call = await self._started()
+        try:
+            await call.write(request)
+        except grpc.aio.AioRpcError as error:
+            _raise(error)
+
+    async def done_writing(self) -> None:
+        """Say that no request follows."""
+        await (await self._started()).done_writing()
 
     async def _started(self) -> Any:
         """Return the call underneath, starting it first where needed."""
@@ -284,66 +312,6 @@ class _LazyCall:
 
 def _call_back(callback: Callable[[Any], None], outer: Any, inner: Any) -> None:
     callback(outer)
-
-
-class UnaryCall(_LazyCall):
-    """One request, one response."""
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self._response().__await__()
-
-    async def _response(self) -> Any:
-        call = await self._started()
-        try:
-            return await call
-        except grpc.aio.AioRpcError as error:
-            _raise(error)
-
-
-class StreamCall(_LazyCall):
-    """A call with a stream in at least one direction."""
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self._response().__await__()
-
-    async def _response(self) -> Any:
-        """Wait for the one response to a stream of requests."""
-        call = await self._started()
-        try:
-            return await call
-        except grpc.aio.AioRpcError as error:
-            _raise(error)
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[Any]:
-        call = await self._started()
-        try:
-            async for response in call:
-                yield response
-        except grpc.aio.AioRpcError as error:
-            _raise(error)
-
-    async def read(self) -> Any:
-        """Return the next response, `grpc.aio.EOF` after the last."""
-        call = await self._started()
-        try:
-            return await call.read()
-        except grpc.aio.AioRpcError as error:
-            _raise(error)
-
-    async def write(self, request: Any) -> None:
-        """Send a request."""
-        call = await self._started()
-        try:
-            await call.write(request)
-        except grpc.aio.AioRpcError as error:
-            _raise(error)
-
-    async def done_writing(self) -> None:
-        """Say that no request follows."""
-        await (await self._started()).done_writing()
 
 
 def _raise(error: grpc.aio.AioRpcError) -> NoReturn:
