@@ -12,7 +12,8 @@ from google.protobuf import json_format
 from hopline.relay.v1.message_pb2 import DESCRIPTOR, TurnView
 from hopline.runtime.v1.tunnel_pb2 import Call, CallError, CallResult, RelayItem
 from hopline_rpc.calls import CallInfo, detach, set_current_call
-from hopline_rpc.errors import HoplineError, internal, invalid
+from hopline_rpc.errors import HoplineError, internal, invalid, too_late
+from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 from hopline_rpc.rules import rules_of_service
 from hopline_rpc.telemetry import RpcSpans, end_rpc_span
@@ -51,12 +52,14 @@ class TunnelCalls:
         caller: Callable[[], Awaitable[Principal]],
         handlers: MessageHandlers,
         dispatcher: Dispatcher,
+        ids: IdMaker,
         spans: RpcSpans,
     ) -> None:
         self._attachment = attachment
         self._caller = caller
         self._handlers = handlers
         self._dispatcher = dispatcher
+        self._ids = ids
         self._spans = spans
         self._limit = _CALLS + 2 * attachment.max_turns
         self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
@@ -131,7 +134,7 @@ class TunnelCalls:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a call runs in a task")
-        info = CallInfo(path, f"{self._attachment.epoch}-{call.call_id}", task)
+        info = CallInfo(path, "", self._ids, task)
         set_current_call(info)
         if method not in _METHODS:
             raise invalid("method", "names what to call")
@@ -146,7 +149,7 @@ class TunnelCalls:
             async with asyncio.timeout_at(info.deadline):
                 return await getattr(self._handlers, method)(info.principal, request, turn_id=call.turn_id)
         except TimeoutError:
-            raise HoplineError("deadline_exceeded", "the time allowed for the call is over") from None
+            raise too_late() from None
 
     def _answer(self, call_id: int, outcome: Any, method: str = "") -> None:
         result = CallResult(attachment=self._attachment.number, call_id=call_id)

@@ -16,6 +16,7 @@ from hopline_rpc.calls import CallInfo
 from hopline_rpc.clock import Clock, Handle
 from hopline_rpc.errors import HoplineError, internal, invalid, unauthenticated
 from hopline_rpc.frames import FRAME_ITEMS, FrameQueue
+from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal, looks_like_token
 from hopline_rpc.telemetry import RpcSpans
 from hopline_rpc.validation import check
@@ -48,6 +49,7 @@ class Tunnels:
     directory: Directory
     ensure_fresh: Callable[[], Awaitable[None]]
     clock: Clock
+    ids: IdMaker
 
 
 class _Seat:
@@ -236,7 +238,9 @@ class Stream:
         async def caller() -> Principal:
             return await self._tunnels.authenticator.principal(item.credential)
 
-        calls = TunnelCalls(attachment, caller, self._tunnels.handlers, self._dispatcher, self._spans)
+        calls = TunnelCalls(
+            attachment, caller, self._tunnels.handlers, self._dispatcher, self._tunnels.ids, self._spans
+        )
         seat = _Seat(attachment, item.credential, calls)
         self._seats[item.attachment] = seat
         agent = self._tunnels.directory.agent(*attachment.key)
