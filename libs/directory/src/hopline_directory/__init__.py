@@ -16,13 +16,14 @@ from hopline_directory.records import (
     UserRecord,
     WorkspaceRecord,
 )
-from hopline_directory.state import View
+from hopline_directory.state import REVOKED_SECONDS, View
 
 __all__ = [
     "ADMIN",
     "ASK_SECONDS",
     "NO_ROLE",
     "OPERATOR",
+    "REVOKED_SECONDS",
     "STALE_SECONDS",
     "VIEWER",
     "AgentRecord",

@@ -135,6 +135,11 @@ def _server_tool(tool: ServerToolRecord) -> agent_pb2.ServerTool:
     return message
 
 
+def kind_number(kind: AgentKind) -> agent_pb2.AgentKind.ValueType:
+    """Write an agent's kind."""
+    return agent_pb2.AgentKind.Value(f"AGENT_KIND_{kind.upper()}")
+
+
 def relation_number(relation: Relation) -> visibility_pb2.Relation.ValueType:
     """Write what one agent is to another."""
     return visibility_pb2.Relation.Value(f"RELATION_{relation.upper()}")

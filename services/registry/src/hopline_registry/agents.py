@@ -1,0 +1,266 @@
+"""Agents and their definitions, for the people who own them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Final
+
+from hopline.registry.v1.agent_pb2 import CreateAgentRequest
+from hopline_directory import ADMIN, OPERATOR, VIEWER, AgentRecord, View
+from hopline_directory.convert import agent_message, agent_record
+from hopline_rpc.errors import HoplineError, invalid
+from hopline_rpc.principals import Principal
+
+from hopline_registry.access import AgentAccess, user_for
+from hopline_registry.core import Core, Tx
+from hopline_registry.domain.agents import parent_problem, webhook_problem
+from hopline_registry.domain.names import free_slug, name_problem, slugify
+from hopline_registry.store import agents as rows
+from hopline_registry.store import tokens as token_rows
+from hopline_registry.store import workspaces
+from hopline_registry.tokens import FIRST, mint, revoke
+
+_NAMES: Final = tuple(each.name for each in fields(AgentRecord))
+# What the mesh gives to a new agent, whatever its creator says.
+_GIVEN: Final = frozenset({"id", "workspace_id", "slug", "state", "created_at", "deleted"})
+
+
+class Agents:
+    """One method an RPC."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def create(self, caller: Principal, request: CreateAgentRequest) -> tuple[AgentRecord, str]:
+        """Make an agent and a first token; a repeated request gets no token any more."""
+        wish = agent_record(caller.workspace_id, request.agent)
+
+        def op(tx: Tx) -> tuple[AgentRecord, str]:
+            tx.require(OPERATOR)
+            earlier = tx.earlier(request, request.request_id)
+            if earlier is not None and (known := rows.agent_by_id(tx.conn, wish.workspace_id, earlier)):
+                return known, ""
+            agent = _Definition(tx).new(wish)
+            _check_room(tx)
+            rows.add_agent(tx.conn, agent)
+            _changed(tx, agent, "agent.created")
+            _, secret = mint(tx, agent.workspace_id, "agent", agent.id, name=FIRST)
+            tx.made(request, request.request_id, agent.id)
+            return agent, secret
+
+        return await self._core.write(caller, op)
+
+    def get(self, caller: Principal, ref: str) -> AgentRecord:
+        """Return an agent on which the caller holds at least `viewer`."""
+        return self._core.directory.resolve_for_person(caller, ref, VIEWER)
+
+    def visible(self, caller: Principal) -> View:
+        """Return the agents on which the caller holds at least `viewer`."""
+        return self._core.directory.for_person(caller, VIEWER)
+
+    async def update(
+        self, caller: Principal, ref: str, wish: AgentRecord, names: Iterable[str]
+    ) -> AgentRecord:
+        """Take the named fields from `wish`, which have been checked one by one."""
+        wanted = frozenset(names)
+
+        def op(tx: Tx) -> AgentRecord:
+            before = AgentAccess(tx).agent(ref, ADMIN)
+            agent = _Definition(tx).updated(before, wish, wanted)
+            changed = [
+                each.name for each in fields(agent) if getattr(agent, each.name) != getattr(before, each.name)
+            ]
+            if changed:
+                rows.save_agent(tx.conn, agent)
+                _changed(tx, agent, "agent.updated", changed)
+            return agent
+
+        return await self._core.write(caller, op)
+
+    async def pause(self, caller: Principal, ref: str) -> AgentRecord:
+        """Let an agent only read; one that is paused stays so."""
+        return await self._set_state(caller, ref, "agent.paused")
+
+    async def resume(self, caller: Principal, ref: str) -> AgentRecord:
+        """Make a paused agent active; one that is active stays so."""
+        return await self._set_state(caller, ref, "agent.resumed")
+
+    async def _set_state(self, caller: Principal, ref: str, action: str) -> AgentRecord:
+        def op(tx: Tx) -> AgentRecord:
+            before = AgentAccess(tx).agent(ref, OPERATOR)
+            if before.state == "provisioning":
+                raise HoplineError(
+                    "failed_precondition", "the agent waits for its plugin's installation to be confirmed"
+                )
+            agent = replace(before, state="paused" if action == "agent.paused" else "active")
+            if agent != before:
+                rows.save_agent(tx.conn, agent)
+                _changed(tx, agent, action)
+            return agent
+
+        return await self._core.write(caller, op)
+
+    async def delete(self, caller: Principal, ref: str) -> None:
+        """Delete an agent and end its tokens; its children stay, without a lead."""
+
+        def op(tx: Tx) -> None:
+            agent = AgentAccess(tx).agent(ref, ADMIN)
+            if agent.is_default:
+                raise HoplineError(
+                    "failed_precondition",
+                    "the default agent cannot be deleted; make another the default first",
+                )
+            for child in _children(tx, agent):
+                orphan = replace(child, parent_agent_id="")
+                rows.save_agent(tx.conn, orphan)
+                _changed(tx, orphan, "agent.updated", ["parent_agent_id"])
+            rows.mark_deleted(tx.conn, agent, tx.now)
+            details = {"slug": agent.slug, "name": agent.name}
+            tx.changed(agent.workspace_id, "agent.deleted", details, agent_deleted=agent.id)
+            for token in token_rows.live_tokens(tx.conn, agent.workspace_id, "agent", agent.id, tx.now):
+                revoke(tx, token)
+
+        await self._core.write(caller, op)
+
+
+class _Definition:
+    """Makes a definition out of what somebody wishes, with everything checked against what there is."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self._access = AgentAccess(tx)
+
+    def new(self, wish: AgentRecord) -> AgentRecord:
+        """Return the definition of an agent that is created."""
+        tx = self._tx
+        if wish.plugin_id:
+            raise invalid("agent.plugin_id", "is given by a plugin's installation")
+        draft = replace(
+            wish,
+            id=tx.ids.new_id("agt"),
+            workspace_id=tx.actor.workspace_id,
+            slug="",
+            owner_id=tx.actor.id,
+            parent_agent_id="",
+            reach=frozenset(),
+            is_default=False,
+            state="active",
+            created_at=tx.now,
+        )
+        every = frozenset(each.name for each in fields(wish))
+        agent = self.updated(
+            draft, wish, every - {"id", "workspace_id", "slug", "state", "created_at", "deleted"}
+        )
+        return replace(agent, slug=self._slug(wish))
+
+    def updated(self, before: AgentRecord, wish: AgentRecord, names: frozenset[str]) -> AgentRecord:
+        """Return `before` with the named fields taken from `wish`."""
+        values = {name: getattr(wish, name) for name in names}
+        if "name" in names and (problem := name_problem(wish.name)):
+            raise invalid("agent.name", problem)
+        if "owner_id" in names:
+            values["owner_id"] = self._owner(before, wish.owner_id)
+        if "reach" in names:
+            values["reach"] = frozenset(self._reach(before, sorted(wish.reach)))
+        if "parent_agent_id" in names and wish.parent_agent_id:
+            values["parent_agent_id"] = self._seen(wish.parent_agent_id, "agent.parent_agent_id").id
+        agent = replace(before, **values)
+        if agent.parent_agent_id:
+            agent = replace(agent, is_subagent=True)
+        self._check_crew(before, agent)
+        self._check_wake(before, agent)
+        if agent.is_default and not before.is_default:
+            self._take_over_default(agent)
+        return agent
+
+    def _slug(self, wish: AgentRecord) -> str:
+        def taken(slug: str) -> bool:
+            return rows.slug_is_taken(self._tx.conn, self._tx.actor.workspace_id, slug)
+
+        if not wish.slug:
+            return free_slug(wish.name, taken)
+        slug = slugify(wish.slug)
+        if not slug:
+            raise invalid("agent.slug", "needs at least one letter a-z or digit")
+        if taken(slug):
+            raise HoplineError(
+                "failed_precondition",
+                f"the slug {slug!r} is taken; choose another, or leave it empty to have one made",
+                violations=(("agent.slug", "is taken"),),
+            )
+        return slug
+
+    def _owner(self, before: AgentRecord, ref: str) -> str:
+        """Return the owner's id; only workspace admins give agents to others."""
+        if not ref:
+            return before.owner_id
+        owner = user_for(self._tx, ref)
+        if owner.id != before.owner_id:
+            self._tx.require(ADMIN)
+        return owner.id
+
+    def _reach(self, before: AgentRecord, refs: Sequence[str]) -> Iterable[str]:
+        """Return the ids that a reach list means; those that stand in it already need no look-up."""
+        for ref in refs:
+            yield ref if ref in before.reach else self._seen(ref, "agent.reach").id
+
+    def _seen(self, ref: str, field: str) -> AgentRecord:
+        try:
+            return self._access.agent(ref, VIEWER)
+        except HoplineError as refusal:
+            raise invalid(field, refusal.message) from None
+
+    def _check_crew(self, before: AgentRecord, agent: AgentRecord) -> None:
+        """Hold a crew together: one level, one owner or plugin."""
+        if agent.parent_agent_id == before.parent_agent_id and agent.owner_id == before.owner_id:
+            if agent.is_subagent and not before.is_subagent and _children(self._tx, agent):
+                raise invalid("agent.is_subagent", "the agent leads a crew itself")
+            return
+        children = _children(self._tx, before)
+        if agent.owner_id != before.owner_id and any(child.owner_id != agent.owner_id for child in children):
+            raise invalid("agent.owner_id", "the agent leads a crew of its present owner")
+        if agent.parent_agent_id:
+            parent = rows.agent_by_id(self._tx.conn, agent.workspace_id, agent.parent_agent_id)
+            if parent is not None and (problem := parent_problem(agent, parent, has_children=bool(children))):
+                raise invalid("agent.parent_agent_id", problem)
+
+    def _check_wake(self, before: AgentRecord, agent: AgentRecord) -> None:
+        """Addresses that the mesh calls are set by admins of the workspace only."""
+        if agent.wake != "webhook" or (agent.wake, agent.webhook_url) == (before.wake, before.webhook_url):
+            return
+        if problem := webhook_problem(agent.webhook_url):
+            raise invalid("agent.wake.webhook_url", problem)
+        self._tx.require(ADMIN)
+
+    def _take_over_default(self, agent: AgentRecord) -> None:
+        """There is one default agent: the earlier one stops being it."""
+        self._tx.require(ADMIN)
+        for earlier in rows.agents_with(self._tx.conn, agent.workspace_id, is_default=True):
+            demoted = replace(earlier, is_default=False)
+            rows.save_agent(self._tx.conn, demoted)
+            _changed(self._tx, demoted, "agent.updated", ["is_default"])
+
+
+def _differing(before: AgentRecord, agent: AgentRecord) -> list[str]:
+    return [name for name in _NAMES if getattr(agent, name) != getattr(before, name)]
+
+
+def _children(tx: Tx, agent: AgentRecord) -> Sequence[AgentRecord]:
+    return rows.agents_with(tx.conn, agent.workspace_id, parent_agent_id=agent.id)
+
+
+def _check_room(tx: Tx) -> None:
+    limit = workspaces.policy_of(tx.conn, tx.actor.workspace_id)["agents"]
+    count = rows.count_agents(tx.conn, tx.actor.workspace_id)
+    if count >= int(limit):
+        raise HoplineError(
+            "limit_reached",
+            f"the workspace has {count} agents and its policy allows {limit}; delete one or raise the limit",
+            details={"limit": "agents", "allowed": limit, "count": count},
+        )
+
+
+def _changed(tx: Tx, agent: AgentRecord, action: str, names: Sequence[str] = ()) -> None:
+    details = {"slug": agent.slug, "name": agent.name, "fields": list(names)}
+    tx.changed(agent.workspace_id, action, details, agent=agent_message(agent))

@@ -1,0 +1,173 @@
+"""The registry put together, and taken apart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from hopline.registry.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
+from hopline.registry.v1.identity_pb2_grpc import add_IdentityServiceServicer_to_server
+from hopline.registry.v1.visibility_pb2_grpc import add_VisibilityServiceServicer_to_server
+from hopline.registry.v1.workspace_pb2_grpc import add_WorkspaceServiceServicer_to_server
+from hopline_directory import REVOKED_SECONDS, Directory, end_revoked
+from hopline_rpc.calls import detach
+from hopline_rpc.paging import Pager
+from hopline_rpc.service import Wiring
+from hopline_rpc.serving import Server
+from hopline_store import Database, open_database
+
+from hopline_registry.agents import Agents
+from hopline_registry.bootstrap import TOKEN_FILE, install
+from hopline_registry.core import Core
+from hopline_registry.feed import Feed
+from hopline_registry.identity import Identity
+from hopline_registry.keys import Keys
+from hopline_registry.people import People
+from hopline_registry.servicers.agents import AgentServicer
+from hopline_registry.servicers.identity import IdentityServicer
+from hopline_registry.servicers.visibility import VisibilityServicer
+from hopline_registry.servicers.workspaces import WorkspaceServicer
+from hopline_registry.settings import DATABASE_FILE, RegistrySettings
+from hopline_registry.store import feed as feed_rows
+from hopline_registry.store import tokens as token_rows
+from hopline_registry.store.view import snapshot
+from hopline_registry.tokens import Tokens
+from hopline_registry.workspaces import Workspaces
+
+log = logging.getLogger("hopline.registry")
+
+_UPKEEP_SECONDS: Final = 10.0
+# Tokens that ended are listed for so long.
+_DEAD_TOKEN_SECONDS: Final = 7 * 86_400.0
+
+
+class RegistryService:
+    """How the registry is found and opened."""
+
+    name = "registry"
+    default_port = 7401
+
+    async def open(self, wiring: Wiring) -> Registry:
+        """Open the database, make what every mesh has, and build the server; opens no port."""
+        settings = RegistrySettings.load(wiring.settings)
+        folder = wiring.data_dir or settings.data.expanduser()
+        registry = Registry(wiring, settings, _open_store(folder), folder)
+        try:
+            await registry.start()
+        except BaseException:
+            await registry.close()
+            raise
+        return registry
+
+
+SERVICE: Final = RegistryService()
+
+
+class Registry:
+    """The running registry."""
+
+    name = "registry"
+
+    def __init__(self, wiring: Wiring, settings: RegistrySettings, db: Database, folder: Path) -> None:
+        self._settings = settings
+        self._db = db
+        self._quick = wiring.embedded
+        self.token_file = folder / TOKEN_FILE
+        self.first_start = False
+        self._upkeep: asyncio.Task[None] | None = None
+
+        self.directory = Directory()
+        self._feed = Feed(db.reader, self.directory, wiring.clock)
+        self._core = Core(db, self.directory, self._feed, wiring.clock, wiring.ids)
+        self._keys = Keys(self._core, settings.mesh_id)
+        self._identity = Identity(self._core, self._keys, settings.mesh_id)
+        self._tokens = Tokens(self._core)
+        self.server = Server(
+            self.name,
+            authenticator=self._identity.authenticator,
+            clock=wiring.clock,
+            ids=wiring.ids,
+            ready=db.ready,
+            tls=settings.tls,
+            insecure=settings.insecure,
+        )
+        self._feed.add_listener(
+            lambda news: end_revoked(news, self.directory, self._identity.authenticator, self.server.live)
+        )
+        self._add_servicers()
+
+    def _add_servicers(self) -> None:
+        core, pager, server = self._core, Pager(), self.server
+        server.add(add_WorkspaceServiceServicer_to_server, WorkspaceServicer(Workspaces(core), pager))
+        server.add(
+            add_IdentityServiceServicer_to_server,
+            IdentityServicer(self._identity, self._keys, People(core), self._tokens, pager),
+        )
+        server.add(add_AgentServiceServicer_to_server, AgentServicer(Agents(core), pager))
+        server.add(
+            add_VisibilityServiceServicer_to_server, VisibilityServicer(self.directory, self._feed, pager)
+        )
+
+    async def start(self) -> None:
+        """Load the view, make what every mesh has, and begin the upkeep."""
+        since = self._core.clock.now() - REVOKED_SECONDS
+        self.directory.apply(await self._core.read(lambda conn: snapshot(conn, since)))
+        self.first_start = await install(self._core, self.token_file, replace_lost=True)
+        await self._keys.load()
+        self._upkeep = detach(self._keep_up(), name="registry upkeep")
+
+    async def service_token(self, name: str) -> str:
+        """Make the service token of this process, in place of the one that the last start made."""
+        return await self._tokens.renew_service(name)
+
+    async def ready(self) -> bool:
+        """Tell whether the database answers."""
+        return await self._db.ready()
+
+    async def drain(self) -> None:
+        """Take nothing new and let what runs end."""
+        if self._quick:
+            await self.server.drain(probe_seconds=0.0)  # nobody probes a part of one process
+        else:
+            await self.server.drain()
+
+    async def close(self) -> None:
+        """Close everything."""
+        self._feed.close()
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+            await asyncio.wait({self._upkeep})
+        await self.server.stop()
+        await self._db.close()
+
+    # -- upkeep ------------------------------------------------------------------------------------
+
+    async def _keep_up(self) -> None:
+        """Keep what grows within its bounds."""
+        steps: tuple[Callable[[], Awaitable[None]], ...] = (self._keys.withdraw_outlived, self._forget)
+        while True:
+            for step in steps:
+                try:
+                    await step()
+                except Exception:
+                    log.exception("the registry's upkeep failed; it is tried again")
+            await self._core.clock.sleep(_UPKEEP_SECONDS)
+
+    async def _forget(self) -> None:
+        kept, now = self._settings.registry_changes_kept, self._core.clock.now()
+        slack = kept + kept // 10
+        if await self._core.read(lambda conn: feed_rows.head(conn) - feed_rows.oldest(conn)) > slack:
+            await self._db.writer.run(lambda conn: feed_rows.keep_newest(conn, kept))
+        await self._db.writer.run(lambda conn: token_rows.forget_dead(conn, now - _DEAD_TOKEN_SECONDS))
+
+
+def _open_store(folder: Path) -> Database:
+    """Open the database, which holds the private keys: a file and a folder for their owner alone."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = folder / DATABASE_FILE
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    return open_database(file, migrations="hopline_registry.migrations", name="registry")

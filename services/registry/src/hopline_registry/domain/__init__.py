@@ -1,0 +1,1 @@
+"""The registry's values and rules; standard library only."""

@@ -1,0 +1,61 @@
+"""What holds between agents, whoever asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from hopline_directory import AgentRecord
+
+# What a new agent takes from whoever creates it; the rest is given by the mesh.
+UPDATABLE: Final = (
+    "name",
+    "description",
+    "owner_id",
+    "kind",
+    "model_id",
+    "soul",
+    "instructions",
+    "thinking_level",
+    "reply_mode",
+    "is_subagent",
+    "parent_agent_id",
+    "is_group_only_callable",
+    "key",
+    "is_default",
+    "runtime",
+    "server_tools",
+    "reach",
+    "wake",
+    "tools",
+    "labels",
+)
+WHY_FIXED: Final = {
+    "id": "is given by the mesh",
+    "slug": "does not change: others address the agent by it",
+    "state": "is changed by pausing and resuming",
+    "plugin_id": "is given by a plugin's installation",
+    "created_at": "is given by the mesh",
+}
+
+
+def parent_problem(agent: AgentRecord, parent: AgentRecord, *, has_children: bool) -> str | None:
+    """Say why `parent` cannot lead `agent`; None when it can."""
+    if parent.id == agent.id:
+        return "an agent cannot be its own lead"
+    if parent.parent_agent_id or parent.is_subagent:
+        return "the lead must be a main agent, not a subagent"
+    if parent.owner_id != agent.owner_id and not (agent.plugin_id and parent.plugin_id == agent.plugin_id):
+        return "the lead must belong to the same owner or plugin"
+    if has_children:
+        return "the agent leads a crew itself, and there are no crews of crews"
+    return None
+
+
+def webhook_problem(url: str) -> str | None:
+    """Say what is wrong with the address that wakes an agent; None when nothing is."""
+    if not url.startswith(("https://", "http://")) or len(url.partition("://")[2]) == 0:
+        return "must be an http:// or https:// address"
+    if any(each.isspace() for each in url):
+        return "must not contain blank space"
+    return None

@@ -1,0 +1,175 @@
+"""The stream of committed changes: to the registry's own view first, then to everyone who watches.
+
+A watcher is a position in the feed, not a queue: it reads on from memory, or from SQL when it is far
+behind, so that slow watchers cost nothing. A write returns when every watcher has come back for more
+after its change, which embedded means that it has been taken over; it waits a second at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import islice
+from typing import Final
+
+from hopline.registry.v1.visibility_pb2 import Change, WatchChangesResponse
+from hopline_directory import Directory
+from hopline_rpc.clock import Clock, wait_for
+from hopline_rpc.errors import HoplineError
+from hopline_store import Reader
+
+from hopline_registry.store import feed as rows
+
+HEARTBEAT_SECONDS: Final = 0.15
+CONSUMED_SECONDS: Final = 1.0
+MAX_WATCHERS: Final = 256
+_PAGE: Final = 200
+_IN_MEMORY: Final = 2_000
+# An agent's definition may have 200 KB; a page of a snapshot must fit into one message.
+_SNAPSHOT_BYTES: Final = 1_000_000
+
+Listener = Callable[[list[Change]], None]
+
+
+class _Watcher:
+    """Someone who watches."""
+
+    def __init__(self) -> None:
+        self.wake = asyncio.Event()
+        # The last change that it has dealt with; None until it has had its snapshot.
+        self.consumed: int | None = None
+        # It kept a write waiting once; nobody waits for it again until it has caught up.
+        self.late = False
+
+
+class Feed:
+    """Hands out changes."""
+
+    def __init__(self, reader: Reader, directory: Directory, clock: Clock) -> None:
+        self._reader = reader
+        self._directory = directory
+        self._clock = clock
+        self._recent: deque[Change] = deque(maxlen=_IN_MEMORY)
+        self._watchers: set[_Watcher] = set()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._listeners: list[Listener] = []
+        self._closed = False
+
+    def add_listener(self, listener: Listener) -> None:
+        """Have `listener` called with each write's changes, before anyone else sees them."""
+        self._listeners.append(listener)
+
+    def publish(self, changes: list[Change]) -> None:
+        """Hand out what a write has committed. Called in the order of commits, on the event loop."""
+        head = changes[-1].seq
+        self._directory.apply(WatchChangesResponse(changes=changes, head_seq=head))
+        for listener in self._listeners:
+            listener(changes)
+        self._recent.extend(changes)
+        for watcher in self._watchers:
+            watcher.wake.set()
+
+    async def consumed(self, seq: int) -> None:
+        """Wait until all watchers have dealt with a change, for a second at most."""
+        if not self._behind(seq):
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (seq, waiter)
+        self._waiting.append(entry)
+        try:
+            await wait_for(self._clock, waiter, CONSUMED_SECONDS)
+        except TimeoutError:
+            for watcher in self._behind(seq):
+                watcher.late = True
+        finally:
+            self._waiting.remove(entry)
+
+    async def watch(self, from_seq: int) -> AsyncIterator[WatchChangesResponse]:
+        """Yield what comes after `from_seq`, heartbeats between; a snapshot first where that is unknown."""
+        if len(self._watchers) >= MAX_WATCHERS:
+            raise HoplineError("overloaded", "too many services watch the registry", retry_after=1.0)
+        watcher = _Watcher()
+        self._watchers.add(watcher)
+        try:
+            seq = from_seq
+            if await self._is_unknown(from_seq):
+                seq = self._directory.seq
+                for part in self._snapshot(seq):
+                    yield part
+            while not self._closed:
+                watcher.wake.clear()
+                changes = await self._after(seq)
+                yield WatchChangesResponse(changes=changes, head_seq=self._directory.seq)
+                seq = changes[-1].seq if changes else seq
+                self._has_consumed(watcher, seq)
+                if seq == self._directory.seq:
+                    await self._pause(watcher)
+        finally:
+            self._watchers.discard(watcher)
+            self._settle()
+
+    def close(self) -> None:
+        """End all watching."""
+        self._closed = True
+        for watcher in self._watchers:
+            watcher.wake.set()
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    async def _pause(self, watcher: _Watcher) -> None:
+        """Wait for news, or for the time of a heartbeat."""
+        try:
+            await wait_for(self._clock, watcher.wake.wait(), HEARTBEAT_SECONDS)
+        except TimeoutError:
+            return
+
+    def _has_consumed(self, watcher: _Watcher, seq: int) -> None:
+        watcher.consumed = seq
+        if seq == self._directory.seq:
+            watcher.late = False
+        self._settle()
+
+    def _behind(self, seq: int) -> list[_Watcher]:
+        return [
+            each
+            for each in self._watchers
+            if each.consumed is not None and each.consumed < seq and not each.late
+        ]
+
+    def _settle(self) -> None:
+        """Release the writes that everyone has dealt with."""
+        for seq, waiter in self._waiting:
+            if not waiter.done() and not self._behind(seq):
+                waiter.set_result(None)
+
+    async def _is_unknown(self, seq: int) -> bool:
+        """Tell whether the changes behind `seq` are not all here: too old, or of another history."""
+        if seq == 0 or seq > self._directory.seq:
+            return True
+        return seq + 1 < await self._reader.run(rows.oldest)
+
+    async def _after(self, seq: int) -> list[Change]:
+        """Return the next changes behind `seq`."""
+        if seq == self._directory.seq:
+            return []
+        if self._recent and self._recent[0].seq <= seq + 1:
+            start = seq + 1 - self._recent[0].seq
+            return list(islice(self._recent, start, start + _PAGE))
+        found = await self._reader.run(lambda conn: rows.after(conn, seq, _PAGE))
+        if not found or found[0].seq != seq + 1:
+            raise HoplineError("unavailable", "these changes are gone; watch anew from a snapshot")
+        return found
+
+    def _snapshot(self, seq: int) -> Iterator[WatchChangesResponse]:
+        """Yield the view in pages; the last one says that it is the last."""
+        page = WatchChangesResponse(head_seq=seq, snapshot=True)
+        size = 0
+        for change in self._directory.snapshot():
+            page.changes.append(change)
+            size += change.ByteSize()
+            if size > _SNAPSHOT_BYTES:
+                yield page
+                page, size = WatchChangesResponse(head_seq=seq, snapshot=True), 0
+        page.snapshot_end = True
+        yield page

@@ -1,0 +1,61 @@
+"""AgentService."""
+
+# ruff: noqa: D102 - what each method does stands in the contract
+
+from __future__ import annotations
+
+from typing import Any
+
+from hopline.registry.v1 import agent_pb2 as pb
+from hopline.registry.v1.agent_pb2_grpc import AgentServiceServicer
+from hopline_directory.convert import agent_message, agent_record
+from hopline_rpc.auth import current_principal
+from hopline_rpc.paging import Pager
+
+from hopline_registry.agents import Agents
+from hopline_registry.domain.agents import UPDATABLE, WHY_FIXED
+from hopline_registry.servicers.masks import chosen, overlay
+from hopline_registry.servicers.pages import page_of
+
+
+class AgentServicer(AgentServiceServicer):
+    """Serves agents and their definitions."""
+
+    def __init__(self, agents: Agents, pager: Pager) -> None:
+        self._agents = agents
+        self._pager = pager
+
+    async def CreateAgent(self, request: pb.CreateAgentRequest, context: Any) -> pb.CreateAgentResponse:
+        agent, token = await self._agents.create(current_principal(), request)
+        return pb.CreateAgentResponse(agent=agent_message(agent), token=token)
+
+    async def GetAgent(self, request: pb.GetAgentRequest, context: Any) -> pb.GetAgentResponse:
+        return pb.GetAgentResponse(agent=agent_message(self._agents.get(current_principal(), request.agent)))
+
+    async def ListAgents(self, request: pb.ListAgentsRequest, context: Any) -> pb.ListAgentsResponse:
+        caller = current_principal()
+        query = ["agents", caller.workspace_id, caller.id]
+        visible = self._agents.visible(caller).ordered
+        page, token = page_of(visible, self._pager, query, request.page_size, request.page_token)
+        return pb.ListAgentsResponse(agents=[agent_message(agent) for agent in page], next_page_token=token)
+
+    async def UpdateAgent(self, request: pb.UpdateAgentRequest, context: Any) -> pb.UpdateAgentResponse:
+        caller = current_principal()
+        paths = chosen(request.update_mask, UPDATABLE, WHY_FIXED)
+        checked = overlay(pb.Agent(name="-"), request.agent, paths)
+        wish = agent_record(caller.workspace_id, checked)
+        names = [*paths, *(["webhook_url"] if "wake" in paths else [])]
+        agent = await self._agents.update(caller, request.agent_ref, wish, names)
+        return pb.UpdateAgentResponse(agent=agent_message(agent))
+
+    async def PauseAgent(self, request: pb.PauseAgentRequest, context: Any) -> pb.PauseAgentResponse:
+        agent = await self._agents.pause(current_principal(), request.agent)
+        return pb.PauseAgentResponse(agent=agent_message(agent))
+
+    async def ResumeAgent(self, request: pb.ResumeAgentRequest, context: Any) -> pb.ResumeAgentResponse:
+        agent = await self._agents.resume(current_principal(), request.agent)
+        return pb.ResumeAgentResponse(agent=agent_message(agent))
+
+    async def DeleteAgent(self, request: pb.DeleteAgentRequest, context: Any) -> pb.DeleteAgentResponse:
+        await self._agents.delete(current_principal(), request.agent)
+        return pb.DeleteAgentResponse()

@@ -1,0 +1,93 @@
+"""VisibilityService: the same view and the same rules that the other services go by."""
+
+# ruff: noqa: D102 - what each method does stands in the contract
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from hopline.registry.v1 import visibility_pb2 as pb
+from hopline.registry.v1.visibility_pb2_grpc import VisibilityServiceServicer
+from hopline_directory import AgentRecord, Directory
+from hopline_directory.convert import (
+    agent_message,
+    kind_number,
+    policy_message,
+    relation_number,
+    user_message,
+    workspace_message,
+)
+from hopline_rpc.auth import current_principal
+from hopline_rpc.errors import HoplineError
+from hopline_rpc.paging import Pager
+from hopline_rpc.principals import Principal
+
+from hopline_registry.feed import Feed
+from hopline_registry.servicers.pages import page_of
+
+log = logging.getLogger("hopline.registry")
+
+
+class VisibilityServicer(VisibilityServiceServicer):
+    """Serves who sees whom, and the feed."""
+
+    def __init__(self, directory: Directory, feed: Feed, pager: Pager) -> None:
+        self._directory = directory
+        self._feed = feed
+        self._pager = pager
+
+    async def ListPeers(self, request: pb.ListPeersRequest, context: Any) -> pb.ListPeersResponse:
+        caller = current_principal()
+        query = ["peers", caller.workspace_id, caller.id]
+        peers = self._directory.peers(caller)
+        page, token = page_of(peers, self._pager, query, request.page_size, request.page_token)
+        return pb.ListPeersResponse(
+            peers=[self._peer(caller, agent) for agent in page], next_page_token=token
+        )
+
+    async def Resolve(self, request: pb.ResolveRequest, context: Any) -> pb.ResolveResponse:
+        caller = current_principal()
+        try:
+            agent = self._directory.resolve(caller, request.agent)
+        except HoplineError:
+            if log.isEnabledFor(logging.DEBUG):
+                context.add_done_callback(lambda _: self._explain(caller, request.agent))
+            raise
+        return pb.ResolveResponse(peer=self._peer(caller, agent))
+
+    async def GetSelf(self, request: pb.GetSelfRequest, context: Any) -> pb.GetSelfResponse:
+        caller = current_principal()
+        directory, home = self._directory, caller.workspace_id
+        agent = directory.agent(home, caller.id) if caller.kind == "agent" else None
+        owner = directory.user(home, agent.owner_id if agent is not None else caller.id)
+        workspace = directory.workspace(home)
+        return pb.GetSelfResponse(
+            agent=None if agent is None else agent_message(agent),
+            owner=None if owner is None else user_message(owner),
+            workspace=None if workspace is None else workspace_message(workspace),
+            policy=policy_message(directory.policy(home)),
+        )
+
+    async def WatchChanges(
+        self, request: pb.WatchChangesRequest, context: Any
+    ) -> AsyncIterator[pb.WatchChangesResponse]:
+        async for response in self._feed.watch(request.from_seq):
+            yield response
+
+    def _peer(self, caller: Principal, agent: AgentRecord) -> pb.Peer:
+        own = self._directory.agent(caller.workspace_id, caller.id)
+        relation = "peer" if own is None else self._directory.relation(own, agent)
+        return pb.Peer(
+            id=agent.id,
+            slug=agent.slug,
+            name=agent.name,
+            description=agent.description,
+            relation=relation_number(relation),
+            kind=kind_number(agent.kind),
+        )
+
+    def _explain(self, caller: Principal, ref: str) -> None:
+        """Say in the log why a look-up missed; the answer is out by then."""
+        log.debug("%s may not address %r: %s", caller.id, ref, self._directory.why_hidden(caller, ref))

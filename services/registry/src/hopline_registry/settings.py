@@ -1,0 +1,20 @@
+"""The registry's settings, from `HOPLINE_*`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from hopline_rpc.settings import ServiceSettings
+from pydantic import Field
+
+DATABASE_FILE: Final = "registry.db"
+
+
+class RegistrySettings(ServiceSettings):
+    """What can be set."""
+
+    # Where the database and the installation's token are kept; whoever runs all services says where.
+    data: Path = Path("~/.hopline")
+    # How many changes the feed keeps for readers that come back; a reader further behind gets a snapshot.
+    registry_changes_kept: int = Field(default=100_000, ge=1_000, le=100_000_000)

@@ -1,0 +1,89 @@
+"""Agents and their definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
+from typing import Any, Final
+
+from hopline_directory import AgentRecord, ServerToolRecord
+from sqlalchemy import ColumnElement, Connection, Row, exists, func, select
+
+from hopline_registry.store.schema import agents
+
+_OTHERS: Final = {"reach", "tools", "server_tools", "deleted"}
+_PLAIN: Final = tuple(field.name for field in fields(AgentRecord) if field.name not in _OTHERS)
+
+
+def _values(agent: AgentRecord) -> dict[str, Any]:
+    return {
+        **{name: getattr(agent, name) for name in _PLAIN},
+        "reach": sorted(agent.reach),
+        "tools": list(agent.tools),
+        "server_tools": [asdict(tool) for tool in agent.server_tools],
+    }
+
+
+def _record(row: Row[Any]) -> AgentRecord:
+    return AgentRecord(
+        **{name: getattr(row, name) for name in _PLAIN},
+        reach=frozenset(row.reach),
+        tools=tuple(row.tools),
+        server_tools=tuple(ServerToolRecord(**tool) for tool in row.server_tools),
+        deleted=row.deleted_at is not None,
+    )
+
+
+def add_agent(conn: Connection, agent: AgentRecord) -> None:
+    """Store a new agent."""
+    conn.execute(agents.insert().values(_values(agent)))
+
+
+def save_agent(conn: Connection, agent: AgentRecord) -> None:
+    """Replace an agent's definition."""
+    conn.execute(agents.update().where(_is(agent.workspace_id, agent.id)).values(_values(agent)))
+
+
+def mark_deleted(conn: Connection, agent: AgentRecord, now: float) -> None:
+    """Delete an agent; its row stays."""
+    conn.execute(agents.update().where(_is(agent.workspace_id, agent.id)).values(deleted_at=now))
+
+
+def agent_by_id(conn: Connection, workspace_id: str, agent_id: str) -> AgentRecord | None:
+    """Return an agent by id, a deleted one too."""
+    row = conn.execute(select(agents).where(_is(workspace_id, agent_id))).first()
+    return None if row is None else _record(row)
+
+
+def agents_with(conn: Connection, workspace_id: str, **values: str | bool) -> Sequence[AgentRecord]:
+    """Return the agents that are not deleted and have these values in these columns, in order of slug."""
+    conditions = [agents.c[name] == value for name, value in values.items()]
+    query = select(agents).where(
+        agents.c.workspace_id == workspace_id, agents.c.deleted_at.is_(None), *conditions
+    )
+    return [_record(row) for row in conn.execute(query.order_by(agents.c.slug))]
+
+
+def slug_is_taken(conn: Connection, workspace_id: str, slug: str) -> bool:
+    """Tell whether any agent has, or ever had, a slug."""
+    condition = exists().where(agents.c.workspace_id == workspace_id, agents.c.slug == slug)
+    return bool(conn.execute(select(condition)).scalar_one())
+
+
+def count_agents(conn: Connection, workspace_id: str) -> int:
+    """Return how many agents there are that are not deleted."""
+    query = (
+        select(func.count())
+        .select_from(agents)
+        .where(agents.c.workspace_id == workspace_id, agents.c.deleted_at.is_(None))
+    )
+    return conn.execute(query).scalar_one()
+
+
+def all_agents(conn: Connection) -> Iterable[AgentRecord]:
+    """Yield every agent of the mesh, deleted ones too."""
+    return (_record(row) for row in conn.execute(select(agents)))
+
+
+def _is(workspace_id: str, agent_id: str) -> ColumnElement[bool]:
+    return (agents.c.workspace_id == workspace_id) & (agents.c.id == agent_id)

@@ -1,0 +1,90 @@
+"""Users and their roles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hopline_directory import UserRecord
+from sqlalchemy import ColumnElement, Connection, select, tuple_
+
+from hopline_registry.store.schema import roles, users
+
+
+class Grant(NamedTuple):
+    """A role of a person; `agent_id` is empty for the whole workspace."""
+
+    user_id: str
+    agent_id: str
+    role: int
+
+
+def add_user(conn: Connection, user: UserRecord) -> None:
+    """Store a new person."""
+    conn.execute(
+        users.insert().values(
+            workspace_id=user.workspace_id, id=user.id, name=user.name, created_at=user.created_at
+        )
+    )
+
+
+def find_user(conn: Connection, workspace_id: str, ref: str) -> UserRecord | None:
+    """Return a person by id, else by exact name."""
+    return user_by_id(conn, workspace_id, ref) or _user(conn, workspace_id, users.c.name == ref)
+
+
+def user_by_id(conn: Connection, workspace_id: str, user_id: str) -> UserRecord | None:
+    """Return a person by id."""
+    return _user(conn, workspace_id, users.c.id == user_id)
+
+
+def _user(conn: Connection, workspace_id: str, condition: ColumnElement[bool]) -> UserRecord | None:
+    row = conn.execute(select(users).where(users.c.workspace_id == workspace_id, condition)).first()
+    return None if row is None else UserRecord(row.id, row.workspace_id, row.name, row.created_at)
+
+
+def users_after(conn: Connection, workspace_id: str, after: str, limit: int) -> Sequence[UserRecord]:
+    """Return people in order of name, those behind the name `after`."""
+    query = (
+        select(users)
+        .where(users.c.workspace_id == workspace_id, users.c.name > after)
+        .order_by(users.c.name)
+        .limit(limit)
+    )
+    return [UserRecord(row.id, row.workspace_id, row.name, row.created_at) for row in conn.execute(query)]
+
+
+def roles_of(conn: Connection, workspace_id: str, user_id: str) -> dict[str, int]:
+    """Return a person's roles by agent id, the one on the workspace under the empty id."""
+    query = select(roles.c.agent_id, roles.c.role).where(
+        roles.c.workspace_id == workspace_id, roles.c.user_id == user_id
+    )
+    return {row.agent_id: row.role for row in conn.execute(query)}
+
+
+def set_role(conn: Connection, workspace_id: str, grant: Grant) -> None:
+    """Give a role in place of an earlier one on the same target."""
+    remove_role(conn, workspace_id, grant)
+    conn.execute(roles.insert().values(workspace_id=workspace_id, **grant._asdict()))
+
+
+def remove_role(conn: Connection, workspace_id: str, grant: Grant) -> None:
+    """Take a role away."""
+    conn.execute(
+        roles.delete().where(
+            roles.c.workspace_id == workspace_id,
+            roles.c.user_id == grant.user_id,
+            roles.c.agent_id == grant.agent_id,
+        )
+    )
+
+
+def grants_after(conn: Connection, workspace_id: str, after: tuple[str, str], limit: int) -> Sequence[Grant]:
+    """Return roles in order of user and agent, those behind the pair `after`."""
+    query = (
+        select(roles)
+        .where(roles.c.workspace_id == workspace_id, tuple_(roles.c.user_id, roles.c.agent_id) > after)
+        .order_by(roles.c.user_id, roles.c.agent_id)
+        .limit(limit)
+    )
+    return [Grant(row.user_id, row.agent_id, row.role) for row in conn.execute(query)]

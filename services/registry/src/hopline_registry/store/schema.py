@@ -1,0 +1,157 @@
+"""The registry's tables. Every key begins with the workspace, but for what belongs to the whole mesh."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata: Final = MetaData()
+
+workspaces: Final = Table(
+    "workspaces",
+    metadata,
+    Column("workspace_id", Text, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("created_at", Float, nullable=False),
+)
+
+policies: Final = Table(
+    "policies",
+    metadata,
+    Column("workspace_id", Text, primary_key=True),
+    Column("keys", JSON, nullable=False),
+)
+
+users: Final = Table(
+    "users",
+    metadata,
+    Column("workspace_id", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    PrimaryKeyConstraint("workspace_id", "id"),
+    UniqueConstraint("workspace_id", "name"),
+)
+
+roles: Final = Table(
+    "roles",
+    metadata,
+    Column("workspace_id", Text, nullable=False),
+    Column("user_id", Text, nullable=False),
+    # Empty: the whole workspace.
+    Column("agent_id", Text, nullable=False),
+    Column("role", Integer, nullable=False),
+    PrimaryKeyConstraint("workspace_id", "user_id", "agent_id"),
+)
+
+agents: Final = Table(
+    "agents",
+    metadata,
+    Column("workspace_id", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("slug", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("owner_id", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("is_subagent", Boolean, nullable=False),
+    Column("parent_agent_id", Text, nullable=False),
+    Column("is_group_only_callable", Boolean, nullable=False),
+    Column("reply_mode", Text, nullable=False),
+    Column("soul", Text, nullable=False),
+    Column("instructions", Text, nullable=False),
+    Column("model_id", Text, nullable=False),
+    Column("thinking_level", Text, nullable=False),
+    Column("runtime", Text, nullable=False),
+    Column("wake", Text, nullable=False),
+    Column("webhook_url", Text, nullable=False),
+    Column("reach", JSON, nullable=False),
+    Column("tools", JSON, nullable=False),
+    Column("labels", JSON, nullable=False),
+    Column("is_default", Boolean, nullable=False),
+    Column("plugin_id", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("server_tools", JSON, nullable=False),
+    Column("created_at", Float, nullable=False),
+    # A deleted agent stays, so that its threads can be read and its slug is not given away.
+    Column("deleted_at", Float, nullable=True),
+    PrimaryKeyConstraint("workspace_id", "id"),
+    UniqueConstraint("workspace_id", "slug"),
+    Index("agents_by_name", "workspace_id", "name"),
+    Index("agents_by_parent", "workspace_id", "parent_agent_id"),
+)
+
+tokens: Final = Table(
+    "tokens",
+    metadata,
+    # Empty for services, which belong to the mesh.
+    Column("workspace_id", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("subject_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    # The start of the hash finds the row, the whole of it is compared in constant time.
+    Column("lookup", Text, nullable=False, index=True),
+    Column("hash", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=True),
+    Column("revoked_at", Float, nullable=True),
+    Column("installation", Boolean, nullable=False),
+    PrimaryKeyConstraint("workspace_id", "id"),
+    Index("tokens_by_subject", "workspace_id", "kind", "subject_id"),
+)
+
+signing_keys: Final = Table(
+    "signing_keys",
+    metadata,
+    Column("kid", Text, primary_key=True),
+    Column("private", LargeBinary, nullable=False),
+    Column("public", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("signs_from", Float, nullable=False),
+)
+
+requests: Final = Table(
+    "requests",
+    metadata,
+    Column("workspace_id", Text, nullable=False),
+    Column("principal_id", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("result_id", Text, nullable=False),
+    Column("created_at", Float, nullable=False, index=True),
+    PrimaryKeyConstraint("workspace_id", "principal_id", "request_id"),
+)
+
+# One row: the number of the newest change.
+feed: Final = Table(
+    "feed",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("head", BigInteger, nullable=False),
+)
+
+changes: Final = Table(
+    "changes",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("workspace_id", Text, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
