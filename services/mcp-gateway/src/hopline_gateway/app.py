@@ -32,7 +32,7 @@ class Gateway:
         self._url = ""
         registry = wiring.channel("registry")
         self._guard = Guard(registry, settings.mesh_id, wiring.clock)
-        self._waits = Waits(wiring.clock)
+        self._waits = Waits(wiring.clock, wiring.ids)
         mesh = Mesh(registry, wiring.channel("relay"), wiring.channel("quota"))
         platform = PlatformServer(mesh, self._guard.follower, self._waits)
         self._endpoint = McpEndpoint(platform.mcp, settings.body_seconds)

@@ -69,7 +69,11 @@ class Call:
         """Return the payload as JSON text; empty when it was left out."""
         if "payload" not in self.arguments:
             return ""
-        text = json.dumps(self.arguments["payload"], ensure_ascii=False, separators=(",", ":"))
+        given = self.arguments["payload"]
+        try:
+            text = json.dumps(given, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except ValueError:
+            raise invalid("payload", "holds a number too large for JSON") from None
         size = len(text.encode())
         if size > MAX_PAYLOAD:
             raise invalid("payload", f"{size} bytes of JSON; the limit is {MAX_PAYLOAD} (16 KiB)")

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from hopline_rpc.calls import CallInfo, LiveCalls
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
+from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 
 Answer = TypeVar("Answer")
@@ -25,8 +26,9 @@ PROGRESS_SECONDS: Final = 5.0
 class Waits:
     """The waits of this gateway that are going on."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, ids: IdMaker) -> None:
         self._clock = clock
+        self._ids = ids
         self._ended = False
         self.live = LiveCalls()
 
@@ -43,7 +45,7 @@ class Waits:
             work.close()
             raise _draining()
         task = asyncio.ensure_future(work)
-        call = CallInfo("wait", "", task)
+        call = CallInfo("wait", "", self._ids, task)
         call.principal = principal
         self.live.add(call)
         try:
