@@ -36,8 +36,8 @@ lint: setup ## ruff, mypy --strict, buf lint
 format: setup ## Let ruff format the code
 	@.venv/bin/ruff check --fix-only . ; .venv/bin/ruff format .
 
-bench: setup ## Measure the mesh beside its floors (FULL=1, PEERS=1 for more rows)
-	@$(PY) tests/bench/run.py
+bench: setup ## Measure the mesh beside its floors (FULL=1, PEERS=1: more rows; ROWS=a,b: only these)
+	@$(PY) -m tests.bench.run
 
 proto: $(filter .uv/bin/uv,$(UV)) ## Generate the contracts again
 	@$(UV) sync --frozen --quiet --reinstall-package hopline-contracts
