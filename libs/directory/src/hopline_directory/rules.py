@@ -10,7 +10,10 @@ from hopline_directory.records import OPERATOR, AgentRecord, Relation
 
 
 def crew_of(agent: AgentRecord) -> str:
-    """Return the id of the crew's lead: of a subagent its parent, of a main agent itself."""
+    """Return the id of the crew's lead: of a subagent its parent, of a main agent itself.
+
+    Crews have one level: whoever has a parent leads nobody.
+    """
     return agent.parent_agent_id or agent.id
 
 
