@@ -191,8 +191,3 @@ async def wired(request: pytest.FixtureRequest, contract: Contract) -> AsyncIter
 async def within(awaitable: Awaitable[Any], seconds: float = 10.0) -> Any:
     """Await what must come soon; a test that would hang fails instead."""
     return await asyncio.wait_for(asyncio.ensure_future(awaitable), seconds)
-
-
-@pytest.fixture(name="within")
-def within_fixture() -> Any:
-    return within

@@ -7,7 +7,8 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from hopline_rpc.errors import HoplineError
+from hopline_rpc.errors import HoplineError, too_late
+from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 
 T = TypeVar("T")
@@ -18,13 +19,22 @@ _current: contextvars.ContextVar[CallInfo | None] = contextvars.ContextVar("hopl
 class CallInfo:
     """One call on its way through a service. Made by the interceptor, read by everyone."""
 
-    __slots__ = ("deadline", "ending", "method", "principal", "request_id", "streaming", "subject", "task")
+    __slots__ = (
+        "_ids",
+        "_request_id",
+        "deadline",
+        "ending",
+        "method",
+        "principal",
+        "streaming",
+        "subject",
+        "task",
+    )
 
     def __init__(
-        self, method: str, request_id: str, task: asyncio.Task[Any], *, streaming: bool = False
+        self, method: str, request_id: str, ids: IdMaker, task: asyncio.Task[Any], *, streaming: bool = False
     ) -> None:
         self.method = method
-        self.request_id = request_id
         self.task = task
         self.streaming = streaming
         self.principal: Principal | None = None
@@ -32,12 +42,25 @@ class CallInfo:
         # On the event loop's clock. None: the call may take as long as it likes.
         self.deadline: float | None = None
         self.ending: HoplineError | None = None
+        self._request_id = request_id
+        self._ids = ids
+
+    @property
+    def request_id(self) -> str:
+        """Name the call in logs and on the next hops; made up when first asked for."""
+        if not self._request_id:
+            self._request_id = self._ids.new_id("req")
+        return self._request_id
 
     def end(self, error: HoplineError) -> None:
         """Stop the handler; its caller gets `error`."""
         if self.ending is None:
             self.ending = error
             self.task.cancel()
+
+    def expire(self) -> None:
+        """Stop the handler because its time is over."""
+        self.end(too_late())
 
 
 def current_call() -> CallInfo | None:

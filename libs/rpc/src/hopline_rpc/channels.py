@@ -17,7 +17,7 @@ import grpc.aio
 from hopline_rpc import telemetry
 from hopline_rpc.auth import AUTHORIZATION
 from hopline_rpc.calls import current_call, remaining
-from hopline_rpc.errors import HoplineError, from_rpc_error
+from hopline_rpc.errors import from_rpc_error, too_late
 from hopline_rpc.interceptors import REQUEST_ID
 from hopline_rpc.tls import TlsSettings, require_safe
 
@@ -71,8 +71,7 @@ def bearer(credential: str | Callable[[], str]) -> Credentials:
 class ClientChannel(grpc.aio.Channel):
     """A channel whose calls carry trace, request id, deadline and credential, and fail with `HoplineError`.
 
-    A call starts when it is first awaited, read from or written to. Metadata given with a call wins over
-    what the channel would add.
+    Metadata given with a call wins over what the channel would add.
     """
 
     def __init__(self, channel: ChannelLike, credentials: Credentials | None = None) -> None:
@@ -165,25 +164,36 @@ class ClientChannel(grpc.aio.Channel):
 
 
 class ClientCall:
-    """A call of any shape, with the interface of gRPC's own; it starts once its credentials are there."""
+    """A call of any shape, with the interface of gRPC's own.
+
+    It starts at once, as gRPC's do, unless its credentials have to be waited for: then with the first
+    await, read or write.
+    """
 
     def __init__(
         self, start: Start, credentials: Credentials | None, metadata: Pairs, timeout: float | None
     ) -> None:
         self._start = start
-        self._credentials = credentials
         self._metadata = metadata
         self._timeout = timeout
         self._call: Any = None
-        self._starting: asyncio.Future[None] | None = None
         self._cancelled = False
         self._callbacks: list[Callable[[Any], None]] = []
+        self._starting: asyncio.Future[None] | None = None
+        self._credentials: Awaitable[Pairs] | None = None
+        found: Awaitable[Pairs] | Pairs = ()
+        if credentials is not None and not any(key == AUTHORIZATION for key, _ in metadata):
+            found = credentials()
+        if isinstance(found, tuple):
+            self._begin(found)
+        else:
+            self._credentials = found
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._response().__await__()
 
     async def _response(self) -> Any:
-        call = await self._started()
+        call = self._call or await self._started()
         try:
             return await call
         except grpc.aio.AioRpcError as error:
@@ -193,7 +203,7 @@ class ClientCall:
         return self._iterate()
 
     async def _iterate(self) -> AsyncIterator[Any]:
-        call = await self._started()
+        call = self._call or await self._started()
         try:
             async for response in call:
                 yield response
@@ -202,7 +212,7 @@ class ClientCall:
 
     async def read(self) -> Any:
         """Return the next response, `grpc.aio.EOF` after the last."""
-        call = await self._started()
+        call = self._call or await self._started()
         try:
             return await call.read()
         except grpc.aio.AioRpcError as error:
@@ -210,7 +220,7 @@ class ClientCall:
 
     async def write(self, request: Any) -> None:
         """Send a request."""
-        call = await self._started()
+        call = self._call or await self._started()
         try:
             await call.write(request)
         except grpc.aio.AioRpcError as error:
@@ -230,34 +240,20 @@ class ClientCall:
                 continue
             self._starting = asyncio.get_running_loop().create_future()
             try:
-                pairs = await self._pairs()
+                found = await self._credentials if self._credentials is not None else ()
                 if not self._cancelled:
-                    self._begin(pairs)
+                    self._begin(found)
             finally:
                 self._starting.set_result(None)
                 self._starting = None
         return self._call
 
-    def _begin(self, pairs: Pairs) -> None:
-        call = self._start(pairs, _seconds(self._timeout))
+    def _begin(self, credentials: Pairs) -> None:
+        seconds = _seconds(self._timeout)
+        call = self._start(_with_context(self._metadata, credentials), seconds)
         for callback in self._callbacks:
             call.add_done_callback(functools.partial(_call_back, callback, self))
         self._call = call
-
-    async def _pairs(self) -> Pairs:
-        """Return the metadata of the call."""
-        pairs = self._metadata
-        given = {key for key, _ in pairs}
-        if self._credentials is not None and AUTHORIZATION not in given:
-            found = self._credentials()
-            pairs += found if isinstance(found, tuple) else await found
-        traceparent = telemetry.current_traceparent()
-        if traceparent and telemetry.TRACEPARENT not in given:
-            pairs += ((telemetry.TRACEPARENT, traceparent),)
-        call = current_call()
-        if call is not None and REQUEST_ID not in given:
-            pairs += ((REQUEST_ID, call.request_id),)
-        return pairs
 
     def cancel(self) -> bool:
         """End the call."""
@@ -310,6 +306,19 @@ class ClientCall:
             _raise(error)
 
 
+def _with_context(given: Pairs, credentials: Pairs) -> Pairs:
+    """Return the metadata of a call: what was given with it, its credential, its trace, its request id."""
+    pairs = given + credentials
+    keys = [key for key, _ in given]
+    traceparent = telemetry.current_traceparent()
+    if traceparent and telemetry.TRACEPARENT not in keys:
+        pairs += ((telemetry.TRACEPARENT, traceparent),)
+    call = current_call()
+    if call is not None and REQUEST_ID not in keys:
+        pairs += ((REQUEST_ID, call.request_id),)
+    return pairs
+
+
 def _call_back(callback: Callable[[Any], None], outer: Any, inner: Any) -> None:
     callback(outer)
 
@@ -325,5 +334,5 @@ def _seconds(timeout: float | None) -> float | None:
         return timeout
     left -= DEADLINE_MARGIN
     if left <= 0:
-        raise HoplineError("deadline_exceeded", "the time allowed for the call is over")
+        raise too_late()
     return left if timeout is None else min(timeout, left)

@@ -28,7 +28,7 @@ STATUS_KEY: Final = "grpc-status-details-bin"
 _PREFIX: Final = "ERROR_REASON_"
 # gRPC refuses trailing metadata of more than 8 KiB on many clients; the rest of the trailer needs room.
 _STATUS_BYTES: Final = 6000
-_MAX_VIOLATIONS: Final = 20
+_PART_BYTES: Final = 2000
 _UNAUTHENTICATED: Final = "a valid credential is needed"
 
 
@@ -126,6 +126,11 @@ def unauthenticated() -> HoplineError:
     return HoplineError("unauthenticated", _UNAUTHENTICATED)
 
 
+def too_late() -> HoplineError:
+    """Return the failure of a call whose time is over."""
+    return HoplineError("deadline_exceeded", "the time allowed for the call is over")
+
+
 def invalid(field: str, description: str) -> HoplineError:
     """Return the refusal of one field, which names the field and what is wrong with it."""
     return HoplineError("invalid_argument", f"{field}: {description}", violations=((field, description),))
@@ -149,27 +154,34 @@ class WireStatus(NamedTuple):
 def to_status(error: HoplineError) -> WireStatus:
     """Write an error as gRPC code, message and the trailing metadata with the full status."""
     status = status_pb2.Status(code=error.code.value[0], message=error.message)
-    info = error_details_pb2.ErrorInfo(reason=error.reason.upper(), domain=DOMAIN)
-    for key, value in error.details.items():
-        info.metadata[key] = value if isinstance(value, str) else json.dumps(value)
-    status.details.add().Pack(info)
+    status.details.add().Pack(_error_info(error))
     if error.retry_after is not None:
         status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=_duration(error.retry_after)))
     if error.quota is not None:
         failure = error_details_pb2.QuotaFailure()
         failure.violations.add(subject=error.quota[0], description=error.quota[1])
         _add_if_room(status, failure)
-    if error.violations:
-        request = error_details_pb2.BadRequest()
-        for field, description in error.violations[:_MAX_VIOLATIONS]:
-            request.field_violations.add(field=field, description=description)
-        _add_if_room(status, request)
     if any(not isinstance(value, str) for value in error.details.values()):
         # ErrorInfo holds text only; the typed values travel beside it for clients that look for them.
         typed = struct_pb2.Struct()
         json_format.ParseDict(json.loads(json.dumps(error.details)), typed)
         _add_if_room(status, typed)
+    if error.violations:
+        request = error_details_pb2.BadRequest()
+        for field, description in error.violations:
+            if request.ByteSize() + len(field) + len(description) < _PART_BYTES:
+                request.field_violations.add(field=field, description=description)
+        _add_if_room(status, request)
     return WireStatus(error.code, error.message, ((STATUS_KEY, status.SerializeToString()),))
+
+
+def _error_info(error: HoplineError) -> Any:
+    info = error_details_pb2.ErrorInfo(reason=error.reason.upper(), domain=DOMAIN)
+    for key, value in error.details.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        if info.ByteSize() + len(key) + len(text) < _PART_BYTES:
+            info.metadata[key] = text
+    return info
 
 
 def _duration(seconds: float) -> duration_pb2.Duration:
@@ -254,8 +266,9 @@ def _from_foreign(code: grpc.StatusCode, text: str) -> HoplineError:
     reason = _FOREIGN.get(code, "internal")
     if reason == "unauthenticated":
         return unauthenticated()
+    if reason == "deadline_exceeded":
+        return too_late()
     sentences = {
-        "deadline_exceeded": "the time allowed for the call is over",
         "unavailable": "the service cannot be reached just now",
         "overloaded": "the service is overloaded; try again later",
     }

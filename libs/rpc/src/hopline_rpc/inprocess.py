@@ -23,6 +23,7 @@ import contextvars
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, NoReturn, TypeAlias, cast
 
 import grpc
@@ -211,8 +212,9 @@ async def _respond(handler: Handler, given: Any, context: InProcessContext) -> N
     if not inspect.isasyncgenfunction(behaviour):
         await behaviour(given, context)
         return
-    async for response in behaviour(given, context):
-        await context.write(response)
+    async with aclosing(behaviour(given, context)) as responses:
+        async for response in responses:
+            await context.write(response)
 
 
 class InProcessServer(grpc.aio.Server):

@@ -26,10 +26,11 @@ class Call:
         self._exchange = exchange
 
     def __del__(self) -> None:
-        # A call that nobody holds any more is over; its handler must not run on.
+        # A call that nobody holds any more is over; its handler must not run on. The collector may be
+        # at work on any thread.
         exchange = self._exchange
         if exchange.status is None and not exchange.loop.is_closed():
-            exchange.cancel(_COLLECTED)
+            exchange.loop.call_soon_threadsafe(exchange.cancel, _COLLECTED)
 
     def cancel(self) -> bool:
         """End the call and its handler."""

@@ -94,9 +94,8 @@ class Interceptor:
         """Serve one call."""
         started = perf_counter()
         metadata: Mapping[str, Any] = dict(context.invocation_metadata() or ())
-        span = self._spans.start(
-            method.path, metadata.get(telemetry.TRACEPARENT), edge=not isinstance(context, InProcess)
-        )
+        edge = method.rules.traced and not isinstance(context, InProcess)
+        span = self._spans.start(method.path, metadata.get(telemetry.TRACEPARENT), edge=edge)
         call = self._open(method, metadata)
         timer = _start_timer(call, method, context)
         error: HoplineError | None = None
@@ -140,8 +139,8 @@ class Interceptor:
         if isinstance(given, str) and 0 < len(given) <= _MAX_REQUEST_ID and given.isprintable():
             request_id = given
         else:
-            request_id = self._ids.new_id("req")
-        call = CallInfo(method.path, request_id, task, streaming=method.streaming)
+            request_id = ""
+        call = CallInfo(method.path, request_id, self._ids, task, streaming=method.streaming)
         set_current_call(call)
         return call
 
@@ -194,8 +193,7 @@ def _start_timer(call: CallInfo, method: Method, context: Context) -> asyncio.Ti
         seconds = method.rules.deadline
     loop = asyncio.get_running_loop()
     call.deadline = loop.time() + seconds
-    late = HoplineError("deadline_exceeded", "the time allowed for the call is over")
-    return loop.call_at(call.deadline, call.end, late)
+    return loop.call_at(call.deadline, call.expire)
 
 
 def _gone(call: CallInfo) -> Outcome:

@@ -89,7 +89,7 @@ def hash_token(token: str) -> str:
 
 def looks_like_token(text: str) -> bool:
     """Tell whether text has the shape of one of our tokens."""
-    return _TOKEN.match(text) is not None
+    return text.startswith("hpl_") and _TOKEN.match(text) is not None
 
 
 class AssertionSigner:

@@ -22,6 +22,8 @@ class Rules:
     allow: frozenset[PrincipalKind] = frozenset()
     public: bool = False
     deadline: float = DEFAULT_DEADLINE
+    # Probes would fill every trace store with themselves.
+    traced: bool = True
 
 
 # A method that declares nothing: whoever calls it is refused.

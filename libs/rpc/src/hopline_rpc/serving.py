@@ -39,7 +39,7 @@ Servicer = TypeVar("Servicer")
 PROBE_SECONDS: Final = 2.0
 _READY_POLL: Final = 0.2
 _HEALTHY_POLL: Final = 5.0
-_CHANNELZ: Final = "grpc.channelz.v1.Channelz"
+_HEALTH: Final = "grpc.health.v1.Health"
 SERVER_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", MAX_MESSAGE),
@@ -119,14 +119,14 @@ class Server:
 
         `bind` is `host:port` or `unix:/path`. Health says NOT_SERVING until the readiness check passes.
         """
+        if self._grpc is not None:
+            raise RuntimeError("the server has been started")
         require_safe(bind, self._tls, insecure=self._insecure, what="the address")
+        await self._add_standard_services()
         server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=self._max_concurrent_calls)
-        _add_channelz(self._inner)
         for service, handlers in self._inner.services.items():
             server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, handlers)])
             server.add_registered_method_handlers(service, handlers)
-        self._health = await self._add_health(server)
-        _add_reflection(server, [name for name in self._inner.services if name != _CHANNELZ])
         address = self._open_port(server, bind)
         await server.start()
         self._grpc = server
@@ -145,21 +145,32 @@ class Server:
             else:
                 port = server.add_insecure_port(bind)
         except RuntimeError as error:
-            raise HoplineError("failed_precondition", f"cannot listen on {bind}") from error
+            what = " with these TLS files" if self._tls else ""
+            raise HoplineError("failed_precondition", f"cannot listen on {bind}{what}") from error
         finally:
             if mask is not None:
                 os.umask(mask)
         return bind if unix else f"{bind.rpartition(':')[0]}:{port}"
 
-    async def _add_health(self, server: grpc.aio.Server) -> health_aio.HealthServicer:
+    async def _add_standard_services(self) -> None:
+        """Add health and reflection for everyone, and gRPC's view of its connections for services."""
+        from grpc_channelz.v1 import channelz_pb2_grpc
+        from grpc_channelz.v1.channelz import aio as channelz_aio
         from grpc_health.v1 import health_pb2_grpc
         from grpc_health.v1.health import aio as health_aio
+        from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-        health = health_aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(health, server)
+        offered = [*self._inner.services, _HEALTH, reflection.SERVICE_NAME]
+        everyone = _Ruled(self._inner, Rules(public=True, traced=False))
+        services = _Ruled(self._inner, Rules(allow=frozenset({"service"}), traced=False))
+        self._health = health_aio.HealthServicer()
         # It starts out as SERVING by itself; nothing is ready yet.
-        await self._set_health(health, serving=False)
-        return health
+        await self._set_health(self._health, serving=False)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, everyone)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+            reflection.aio.ReflectionServicer(offered), everyone
+        )
+        channelz_pb2_grpc.add_ChannelzServicer_to_server(channelz_aio.ChannelzServicer(), services)
 
     async def _set_health(self, health: health_aio.HealthServicer, *, serving: bool) -> None:
         from grpc_health.v1.health_pb2 import HealthCheckResponse
@@ -227,26 +238,16 @@ def _require_free(bind: str) -> None:
         raise HoplineError("invalid_argument", f"cannot listen on {bind}: not host:port") from None
 
 
-def _add_channelz(inner: InProcessServer) -> None:
-    """Offer gRPC's own view of its connections, to services only."""
-    from grpc_channelz.v1 import channelz_pb2_grpc
-    from grpc_channelz.v1.channelz import aio as channelz_aio
+class _Ruled:
+    """Takes the handlers that a generated function registers, with rules that are not in its contract."""
 
-    class Guarded:
-        """Takes the handlers that the generated function registers, with rules of ours."""
+    def __init__(self, inner: InProcessServer, rules: Rules) -> None:
+        self._inner = inner
+        self._rules = rules
 
-        def add_generic_rpc_handlers(self, handlers: Any) -> None:
-            """Ignore: the same handlers come by method as well."""
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """Ignore: the same handlers come by method as well."""
 
-        def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
-            """Register for services only."""
-            rules = Rules(allow=frozenset({"service"}))
-            inner.add_service(service, handlers, dict.fromkeys(handlers, rules))
-
-    channelz_pb2_grpc.add_ChannelzServicer_to_server(channelz_aio.ChannelzServicer(), Guarded())
-
-
-def _add_reflection(server: grpc.aio.Server, services: list[str]) -> None:
-    from grpc_reflection.v1alpha import reflection
-
-    reflection.enable_server_reflection([*services, "grpc.health.v1.Health", reflection.SERVICE_NAME], server)
+    def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
+        """Register them."""
+        self._inner.add_service(service, handlers, dict.fromkeys(handlers, self._rules))

@@ -10,24 +10,11 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 MAX_SPANS: Final = 200_000
 _PRUNE_EVERY: Final = 2_000
 _MAX_TRACE: Final = 10_000
-_COLUMNS: Final = (
-    "trace_id",
-    "span_id",
-    "parent_id",
-    "name",
-    "kind",
-    "service",
-    "start_ns",
-    "end_ns",
-    "status",
-    "attributes",
-    "links",
-)
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS spans (
   id INTEGER PRIMARY KEY,
@@ -52,7 +39,21 @@ FIND_BY: Final = (
     "gen_ai.conversation.id",
 )
 
-Row = tuple[str, str, str, str, str, str, int, int, str, str, str]
+
+class Row(NamedTuple):
+    """A span as it is stored; attributes and links are JSON."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str
+    name: str
+    kind: str
+    service: str
+    start_ns: int
+    end_ns: int
+    status: str
+    attributes: str
+    links: str
 
 
 class SpanStore:
@@ -71,9 +72,9 @@ class SpanStore:
     def write(self, rows: Iterable[Row]) -> None:
         """Add spans, and drop the oldest beyond the bound."""
         batch = list(rows)
-        marks = ", ".join("?" * len(_COLUMNS))
-        sql = f"INSERT INTO spans ({', '.join(_COLUMNS)}) VALUES ({marks})"  # noqa: S608 - constants
-        found = [(value, row[0]) for row in batch for value in _subjects(row)]
+        marks = ", ".join("?" * len(Row._fields))
+        sql = f"INSERT INTO spans ({', '.join(Row._fields)}) VALUES ({marks})"  # noqa: S608 - constants
+        found = [(value, row.trace_id) for row in batch for value in _subjects(row)]
         self._connection.execute("BEGIN")
         self._connection.executemany(sql, batch)
         self._connection.executemany("INSERT OR IGNORE INTO subjects VALUES (?, ?)", found)
@@ -97,7 +98,9 @@ class SpanStore:
 
 
 def _subjects(row: Row) -> list[str]:
-    attributes = json.loads(row[9])
+    if ".id" not in row.attributes:
+        return []  # most spans name nothing; reading their JSON would cost more than storing them
+    attributes = json.loads(row.attributes)
     return [value for key in FIND_BY if isinstance(value := attributes.get(key), str)]
 
 
@@ -123,12 +126,12 @@ def _trace_ids(connection: sqlite3.Connection, key: str) -> list[str]:
 def _select(connection: sqlite3.Connection, trace_ids: list[str]) -> list[dict[str, Any]]:
     marks = ", ".join("?" * len(trace_ids))
     sql = (
-        f"SELECT {', '.join(_COLUMNS)} FROM spans WHERE trace_id IN ({marks})"  # noqa: S608 - constants
+        f"SELECT {', '.join(Row._fields)} FROM spans WHERE trace_id IN ({marks})"  # noqa: S608 - constants
         f" ORDER BY start_ns, id LIMIT {_MAX_TRACE}"
     )
     found = []
     for row in connection.execute(sql, trace_ids):
-        span = dict(zip(_COLUMNS, row, strict=True))
+        span = dict(zip(Row._fields, row, strict=True))
         span["attributes"] = json.loads(span["attributes"])
         span["links"] = json.loads(span["links"])
         found.append(span)

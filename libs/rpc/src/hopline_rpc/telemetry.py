@@ -1,7 +1,10 @@
-"""OpenTelemetry for the mesh: who starts spans, how the context travels, where spans go.
+"""OpenTelemetry for the mesh: who starts spans, and where they go.
 
 Names and attributes follow the current rpc conventions: `rpc.system.name`, a fully qualified
 `rpc.method`, `rpc.response.status_code`. Bodies never get into a span.
+
+Spans are made by a small class of our own (a quarter of the SDK's cost, which a call pays several
+times); sampling, export and the standard `OTEL_*` variables are the SDK's.
 
 A turn's span starts in one call and ends in another, perhaps in another process after a restart. So it
 is not held open: `reserve` draws its ids when the turn begins (they are stored and handed to the
@@ -10,58 +13,109 @@ worker), and `record` writes the whole span when the turn ends.
 
 from __future__ import annotations
 
-import contextvars
-import json
-import logging
 import os
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.trace import (
-    Link,
-    NonRecordingSpan,
-    Span,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode
+
+from hopline_rpc.tracecontext import (
+    SAMPLED,
+    TRACEPARENT,
+    UNSAMPLED,
+    adopt,
+    attach,
+    current_traceparent,
+    detach,
+    format_context,
+    is_sampled,
+    parse,
+    under,
 )
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.sdk.trace.sampling import Sampler
 
-log = logging.getLogger("hopline.telemetry")
+__all__ = [
+    "SAMPLED",
+    "TRACEPARENT",
+    "UNSAMPLED",
+    "OpenSpan",
+    "RpcSpans",
+    "Telemetry",
+    "active",
+    "adopt",
+    "attach",
+    "current_traceparent",
+    "detach",
+    "end_rpc_span",
+    "format_context",
+    "is_sampled",
+    "parse",
+    "record",
+    "reserve",
+    "setup",
+    "span_from",
+    "under",
+]
 
-TRACEPARENT: Final = "traceparent"
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
-Attributes = Mapping[str, str | bool | int | float | Sequence[str]]
-_LENGTH: Final = 55
-_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+Value = str | bool | int | float | Sequence[str]
+Attributes = Mapping[str, Value]
 _KINDS: Final[Mapping[str, SpanKind]] = {kind.name.lower(): kind for kind in SpanKind}
+_OUR_FAILURES: Final = frozenset({"internal", "unavailable", "deadline_exceeded"})
+_UNSET: Final = Status()
 # Trace ids need to be unlikely to collide, not hard to guess.
 _random = random.Random()  # noqa: S311
+
+# The batch between the calls and the exporter's thread; short, so that a trace can be looked at soon.
+_EXPORT_MILLISECONDS: Final = 500
+_MAX_PENDING: Final = 8192
 
 
 class Telemetry:
     """What one process does with its spans."""
 
     def __init__(self, provider: TracerProvider, processors: Sequence[SpanProcessor]) -> None:
-        self.provider = provider
-        self._processors = tuple(processors)
+        from opentelemetry.sdk.trace import ReadableSpan
+        from opentelemetry.sdk.trace.sampling import ParentBased
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    def end(self, span: ReadableSpan) -> None:
-        """Hand over a span that was put together after the fact."""
+        self.provider = provider
+        self._sampler = provider.sampler
+        # The usual samplers follow the parent; asking them about it costs more than the span.
+        self._follows_parent = isinstance(self._sampler, ParentBased)
+        self._processors = tuple(processors)
+        self._make = ReadableSpan
+        self._scopes: dict[str, InstrumentationScope] = {}
+        self._new_scope = InstrumentationScope
+
+    def samples(self, parent: SpanContext | None, trace_id: int, name: str, kind: SpanKind) -> bool:
+        """Decide whether a span is kept."""
+        if parent is not None and self._follows_parent:
+            return parent.trace_flags.sampled
+        context = None
+        if parent is not None:
+            context = trace.set_span_in_context(NonRecordingSpan(parent), otel_context.Context())
+        result = self._sampler.should_sample(context, trace_id, name, kind)
+        return result.decision.name == "RECORD_AND_SAMPLE"
+
+    def export(self, service: str, span: Mapping[str, Any]) -> None:
+        """Hand a finished span to the exporters; `span` is what the SDK's `ReadableSpan` takes."""
+        scope = self._scopes.get(service)
+        if scope is None:
+            scope = self._new_scope(f"hopline.{service}" if service else "hopline")
+            self._scopes[service] = scope
+        finished = self._make(resource=self.provider.resource, instrumentation_scope=scope, **span)
         for processor in self._processors:
-            processor.on_end(span)
+            processor.on_end(finished)
 
     def flush(self, seconds: float = 5.0) -> None:
         """Write out what is pending."""
@@ -96,7 +150,7 @@ def setup(
     `OTEL_TRACES_SAMPLER` overrides `sample_ratio`. With `batch` a thread of its own exports them.
     """
     global _active
-    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
     exporters = [exporter] if exporter is not None else []
     if _wants_otlp():
@@ -105,7 +159,6 @@ def setup(
         return None
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 
     name = os.environ.get("OTEL_SERVICE_NAME") or service_name
     provider = TracerProvider(
@@ -113,13 +166,23 @@ def setup(
         resource=Resource.create({SERVICE_NAME: name}),
         shutdown_on_exit=False,  # the composition root shuts down, after the last call has ended
     )
-    processors: list[SpanProcessor] = [
-        BatchSpanProcessor(each) if batch else SimpleSpanProcessor(each) for each in exporters
-    ]
+    processors = [_processor(each, batch=batch) for each in exporters]
     for processor in processors:
         provider.add_span_processor(processor)
     _active = Telemetry(provider, processors)
     return _active
+
+
+def _processor(exporter: SpanExporter, *, batch: bool) -> SpanProcessor:
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+
+    if not batch:
+        return SimpleSpanProcessor(exporter)
+    if any(name.startswith("OTEL_BSP_") for name in os.environ):
+        return BatchSpanProcessor(exporter)
+    return BatchSpanProcessor(
+        exporter, max_queue_size=_MAX_PENDING, schedule_delay_millis=_EXPORT_MILLISECONDS
+    )
 
 
 def _wants_otlp() -> bool:
@@ -145,74 +208,109 @@ def _sampler(sample_ratio: float) -> Sampler | None:
     return ParentBasedTraceIdRatio(sample_ratio)
 
 
-# --- the context that travels --------------------------------------------------------------------
-
-
-def parse(traceparent: str | bytes | None) -> SpanContext | None:
-    """Read a W3C `traceparent`; None when there is none or it is malformed."""
-    if not isinstance(traceparent, str) or len(traceparent) < _LENGTH or traceparent[:2] == "ff":
-        return None
-    parts = traceparent.split("-")
-    if len(parts) < 4 or [len(part) for part in parts[:4]] != [2, 32, 16, 2]:
-        return None
-    try:
-        trace_id, span_id, flags = int(parts[1], 16), int(parts[2], 16), int(parts[3], 16)
-    except ValueError:
-        return None
-    found = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
-    return found if found.is_valid else None
-
-
-def format_context(context: SpanContext) -> str:
-    """Write a span's context as a `traceparent`; empty for an invalid one."""
-    if not context.is_valid:
-        return ""
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 1:02x}"
-
-
-def current_traceparent() -> str:
-    """Return the `traceparent` to store or pass on; empty outside any trace."""
-    return format_context(trace.get_current_span().get_span_context())
-
-
-def is_sampled(traceparent: str) -> bool:
-    """Tell whether spans are kept for this trace."""
-    context = parse(traceparent)
-    return context is not None and context.trace_flags.sampled
-
-
-def attach(span: Span) -> contextvars.Token[otel_context.Context]:
-    """Make a span the current one; `detach` with the token undoes it."""
-    return otel_context.attach(trace.set_span_in_context(span, otel_context.Context()))
-
-
-def detach(token: contextvars.Token[otel_context.Context]) -> None:
-    """Undo `attach`."""
-    otel_context.detach(token)
-
-
-def adopt(traceparent: str | bytes | None) -> None:
-    """Make a context that came from elsewhere the current one, without a span of our own."""
-    context = parse(traceparent)
-    if context is not None:
-        attach(NonRecordingSpan(context))
-
-
-@contextmanager
-def under(traceparent: str) -> Iterator[None]:
-    """Run a block as part of a stored trace, without a span of its own."""
-    context = parse(traceparent)
-    if context is None:
-        yield
-        return
-    token = attach(NonRecordingSpan(context))
-    try:
-        yield
-    finally:
-        detach(token)
-
-
 # --- spans ---------------------------------------------------------------------------------------
+
+
+class MeshSpan(Span):
+    """A span that is kept. OpenTelemetry's interface, so that any library can add to it."""
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        service: str,
+        context: SpanContext,
+        parent: SpanContext | None,
+        name: str,
+        kind: SpanKind,
+        attributes: dict[str, Any],
+        links: Sequence[Link] = (),
+        start_ns: int | None = None,
+    ) -> None:
+        self._telemetry: Telemetry | None = telemetry
+        self._service = service
+        self._context = context
+        self._parent = parent
+        self._name = name
+        self._kind = kind
+        self._attributes = attributes
+        self._links = links
+        self._start_ns = start_ns or time.time_ns()
+        self._status = _UNSET
+
+    def end(self, end_time: int | None = None) -> None:
+        """Finish the span and hand it to the exporters; once."""
+        telemetry, self._telemetry = self._telemetry, None
+        if telemetry is not None:
+            described = {
+                "name": self._name,
+                "context": self._context,
+                "parent": self._parent,
+                "attributes": self._attributes,
+                "links": self._links,
+                "kind": self._kind,
+                "status": self._status,
+                "start_time": self._start_ns,
+                "end_time": end_time or time.time_ns(),
+            }
+            telemetry.export(self._service, described)
+
+    def get_span_context(self) -> SpanContext:
+        """Return the ids."""
+        return self._context
+
+    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
+        """Add attributes."""
+        self._attributes.update(attributes)
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        """Add an attribute."""
+        self._attributes[key] = value
+
+    def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
+        """Accept and ignore: what happens within a span has spans of its own here."""
+
+    def update_name(self, name: str) -> None:
+        """Rename the span."""
+        self._name = name
+
+    def is_recording(self) -> bool:
+        """Tell whether the span still takes attributes."""
+        return self._telemetry is not None
+
+    def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
+        """Say how it went."""
+        self._status = status if isinstance(status, Status) else Status(status, description)
+
+    def record_exception(
+        self,
+        exception: BaseException,
+        attributes: Any = None,
+        timestamp: int | None = None,
+        escaped: bool = False,
+    ) -> None:
+        """Keep the exception's kind; its text may hold what nobody should see in a trace."""
+        self._attributes["error.type"] = type(exception).__qualname__
+
+
+def _start(
+    telemetry: Telemetry,
+    service: str,
+    parent: SpanContext | None,
+    name: str,
+    kind: SpanKind,
+    attributes: dict[str, Any],
+    links: Sequence[Link] = (),
+    start_ns: int | None = None,
+) -> Span:
+    """Start a span; one that is not sampled only carries its ids on."""
+    trace_id = parent.trace_id if parent is not None else _random.getrandbits(128) or 1
+    sampled = telemetry.samples(parent, trace_id, name, kind)
+    context = SpanContext(
+        trace_id, _random.getrandbits(64) or 1, is_remote=False, trace_flags=SAMPLED if sampled else UNSAMPLED
+    )
+    if not sampled:
+        return NonRecordingSpan(context)
+    return MeshSpan(telemetry, service, context, parent, name, kind, attributes, links, start_ns)
 
 
 class OpenSpan:
@@ -232,10 +330,14 @@ class OpenSpan:
         """End the span; `error` is a reason code, never a text with contents."""
         if attributes:
             self.set(attributes)
+        self.end_at(None, error)
+
+    def end_at(self, end_ns: int | None, error: str | None) -> None:
+        """End the span at a moment that may have passed."""
         if error is not None:
             self._span.set_attribute("error.type", error)
             self._span.set_status(Status(StatusCode.ERROR, error))
-        self._span.end()
+        self._span.end(end_ns)
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -262,13 +364,10 @@ def span_from(
     telemetry = _active
     if telemetry is None:
         return OpenSpan(NonRecordingSpan(parent) if parent else trace.INVALID_SPAN)
-    context = otel_context.Context()
-    if parent is not None:
-        context = trace.set_span_in_context(NonRecordingSpan(parent), context)
-    span = _tracer(telemetry, service).start_span(
-        name, context, _KINDS[kind], dict(attributes or {}), _links(links), start_ns
+    described = dict(attributes or {})
+    return OpenSpan(
+        _start(telemetry, service, parent, name, _KINDS[kind], described, _links(links), start_ns)
     )
-    return OpenSpan(span)
 
 
 def reserve(traceparent: str) -> str:
@@ -282,10 +381,7 @@ def reserve(traceparent: str) -> str:
         return format_context(own)
     if _active is None:
         return ""
-    trace_id = _random.getrandbits(128) or 1
-    sampled = _active.provider.sampler.should_sample(None, trace_id, "", SpanKind.INTERNAL)
-    flags = _SAMPLED if sampled.decision.name == "RECORD_AND_SAMPLE" else TraceFlags(0)
-    return format_context(SpanContext(trace_id, _random.getrandbits(64) or 1, False, flags))
+    return format_context(_start(_active, "", None, "", SpanKind.INTERNAL, {}).get_span_context())
 
 
 def record(
@@ -305,41 +401,17 @@ def record(
     telemetry, own = _active, parse(traceparent)
     if telemetry is None or own is None or not own.trace_flags.sampled:
         return
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-
     described = dict(attributes or {})
-    status = Status()
-    if error is not None:
-        described["error.type"] = error
-        status = Status(StatusCode.ERROR, error)
-    telemetry.end(
-        ReadableSpan(
-            name,
-            context=own,
-            parent=parse(parent),
-            resource=telemetry.provider.resource,
-            attributes=described,
-            links=_links(links),
-            kind=_KINDS[kind],
-            status=status,
-            start_time=start_ns,
-            end_time=end_ns if end_ns is not None else time.time_ns(),
-            instrumentation_scope=InstrumentationScope(_scope(service)),
+    span = OpenSpan(
+        MeshSpan(
+            telemetry, service, own, parse(parent), name, _KINDS[kind], described, _links(links), start_ns
         )
     )
+    span.end_at(end_ns, error)
 
 
 def _links(traceparents: Sequence[str]) -> list[Link]:
     return [Link(context) for text in traceparents if (context := parse(text)) is not None]
-
-
-def _scope(service: str) -> str:
-    return f"hopline.{service}" if service else "hopline"
-
-
-def _tracer(telemetry: Telemetry, service: str) -> trace.Tracer:
-    return telemetry.provider.get_tracer(_scope(service))
 
 
 class RpcSpans:
@@ -347,8 +419,6 @@ class RpcSpans:
 
     def __init__(self, service: str) -> None:
         self._service = service
-        self._telemetry: Telemetry | None = None
-        self._tracer: trace.Tracer | None = None
 
     def start(self, method: str, traceparent: str | bytes | None, *, edge: bool) -> Span | None:
         """Begin the span of a call and make it current; None when the call gets none.
@@ -357,26 +427,16 @@ class RpcSpans:
         only when their trace is kept: the edge has decided that.
         """
         telemetry = _active
-        parent = parse(traceparent)
-        if telemetry is None or (not (edge and parent is None) and not _kept(parent)):
+        parent = parse(traceparent) if traceparent is not None else None
+        if telemetry is None or (parent is None and not edge):
             if parent is not None:
                 attach(NonRecordingSpan(parent))
             return None
-        if self._telemetry is not telemetry or self._tracer is None:
-            self._telemetry, self._tracer = telemetry, _tracer(telemetry, self._service)
-        context = otel_context.Context()
-        if parent is not None:
-            context = trace.set_span_in_context(NonRecordingSpan(parent), context)
         name = method[1:]
-        span = self._tracer.start_span(
-            name, context, SpanKind.SERVER, {"rpc.system.name": "grpc", "rpc.method": name}
-        )
+        described = {"rpc.system.name": "grpc", "rpc.method": name}
+        span = _start(telemetry, self._service, parent, name, SpanKind.SERVER, described)
         attach(span)
         return span if span.is_recording() else None
-
-
-def _kept(parent: SpanContext | None) -> bool:
-    return parent is not None and parent.trace_flags.sampled
 
 
 def end_rpc_span(span: Span, code: str, reason: str | None) -> None:
@@ -384,61 +444,6 @@ def end_rpc_span(span: Span, code: str, reason: str | None) -> None:
     span.set_attribute("rpc.response.status_code", code)
     if reason is not None:
         span.set_attribute("error.type", reason)
-        if reason in {"internal", "unavailable", "deadline_exceeded"}:
+        if reason in _OUR_FAILURES:
             span.set_status(Status(StatusCode.ERROR, reason))
     span.end()
-
-
-# --- the local store -----------------------------------------------------------------------------
-
-
-def sqlite_exporter(path: Path | str, max_spans: int | None = None) -> SpanExporter:
-    """Return the exporter that writes the local span store (`hopline_rpc.spans`)."""
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-
-    from hopline_rpc.spans import MAX_SPANS, SpanStore
-
-    class SqliteSpanExporter(SpanExporter):
-        """Writes spans to a SQLite file; a full disk costs spans, nothing else."""
-
-        def __init__(self) -> None:
-            self._store = SpanStore(path, max_spans or MAX_SPANS)
-
-        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            """Write one batch."""
-            try:
-                self._store.write(_row(span) for span in spans)
-            except Exception:
-                log.warning("the local span store cannot be written", exc_info=True)
-                return SpanExportResult.FAILURE
-            return SpanExportResult.SUCCESS
-
-        def shutdown(self) -> None:
-            """Close the file."""
-            self._store.close()
-
-    return SqliteSpanExporter()
-
-
-def _row(span: ReadableSpan) -> tuple[str, str, str, str, str, str, int, int, str, str, str]:
-    context = span.get_span_context() or trace.INVALID_SPAN_CONTEXT
-    scope = span.instrumentation_scope.name if span.instrumentation_scope else ""
-    service = scope.removeprefix("hopline.") if scope.startswith("hopline.") else _resource_name(span)
-    return (
-        f"{context.trace_id:032x}",
-        f"{context.span_id:016x}",
-        f"{span.parent.span_id:016x}" if span.parent else "",
-        span.name,
-        span.kind.name.lower(),
-        service,
-        span.start_time or 0,
-        span.end_time or 0,
-        span.status.status_code.name.lower(),
-        json.dumps(dict(span.attributes or {}), default=list),
-        json.dumps([format_context(link.context) for link in span.links]),
-    )
-
-
-def _resource_name(span: ReadableSpan) -> str:
-    name: Any = span.resource.attributes.get("service.name", "")
-    return str(name)
