@@ -193,11 +193,12 @@ class MemoryStore:
         admitted = self._place(workspace, item, moment)
         if not admitted.root_id:
             return Refusal("invalid_argument", "new_root_id: needed where nothing else gives the root")
+        turns = len([1 for recipient in item.recipients if recipient.turn_id])
         if item.kind is Kind.START:
-            refusal = self._refusal(workspace, item, admitted, moment)
+            refusal = self._refusal(workspace, item, admitted, turns, moment)
             if refusal is not None:
                 return refusal
-        self._charge(workspace, item, admitted, moment)
+        self._charge(workspace, item, admitted, turns, moment)
         return admitted
 
     def _place(self, workspace: Workspace, item: Item, moment: _Moment) -> Admitted:
@@ -215,7 +216,7 @@ class MemoryStore:
         return Admitted(depth, root_id, not standing.root_id, day, standing.turn_id)
 
     def _refusal(
-        self, workspace: Workspace, item: Item, admitted: Admitted, moment: _Moment
+        self, workspace: Workspace, item: Item, admitted: Admitted, turns: int, moment: _Moment
     ) -> Refusal | None:
         """Ask every rail, the sender's own before those of each recipient in turn."""
         limits, day = item.limits, workspace.day(moment.day)
@@ -223,7 +224,7 @@ class MemoryStore:
         used, extra = (root.turns, root.extra) if root is not None else (0, 0)
         refusal = (
             rails.over_depth(admitted.depth, limits)
-            or rails.over_root(used, extra, _turns_of(item), limits)
+            or rails.over_root(used, extra, turns, limits)
             or rails.over_sent(day.sent.get(item.sender_id, 0), day.sent_by_all, limits, moment.day_ends)
         )
         if refusal is not None:
@@ -241,14 +242,15 @@ class MemoryStore:
                 return refusal
         return None
 
-    def _charge(self, workspace: Workspace, item: Item, admitted: Admitted, moment: _Moment) -> None:
+    def _charge(
+        self, workspace: Workspace, item: Item, admitted: Admitted, turns: int, moment: _Moment
+    ) -> None:
         day = workspace.day(moment.day)
         sender = item.sender_id
         if not item.by_person:
             day.sent[sender] = day.sent.get(sender, 0) + 1
             day.sent_by_all += 1
         stamp = moment.now if item.kind is Kind.START and item.limits.pair_budget else None
-        turns = _turns_of(item)
         if turns:
             workspace.root(admitted.root_id, moment.now).turns += turns
         for agent_id, turn_id in item.recipients:
@@ -353,11 +355,6 @@ class MemoryStore:
         ]
         for at, workspace_id, pair in sorted(starts):
             self._workspace(workspace_id).stamp_pair(pair, at)
-
-
-def _turns_of(item: Item) -> int:
-    """Return how many turns the item queues."""
-    return sum(1 for _, turn_id in item.recipients if turn_id)
 
 
 def _pair(one: str, other: str) -> tuple[str, str]:

@@ -135,9 +135,11 @@ class Workspace:
         """Learn the windows in force."""
         if not self.told:
             self.told, self.kept_causes, self.kept_pairs = True, causes, pairs
-        else:
-            self.kept_causes = max(self.kept_causes, causes)
-            self.kept_pairs = max(self.kept_pairs, pairs)
+            return
+        if causes > self.kept_causes:
+            self.kept_causes = causes
+        if pairs > self.kept_pairs:
+            self.kept_pairs = pairs
 
     def agent(self, agent_id: str) -> Agent:
         """Return what is kept of an agent, from now on if need be."""
