@@ -27,7 +27,6 @@ class Rig:
     """One run. What is started here stays up until the end of the run."""
 
     stack: ExitStack
-    full: bool = False
     peers: bool = False
     tokens: dict[str, str] = field(default_factory=dict)
 

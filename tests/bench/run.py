@@ -20,6 +20,8 @@ from rich.console import Console
 
 from tests.bench.measures import peers, sends, starts, tools
 from tests.bench.measures.asks import asks
+from tests.bench.measures.growth import growth
+from tests.bench.measures.memory import memory
 from tests.bench.processes import FOLDER, BenchError
 from tests.bench.rig import Rig
 from tests.bench.rows import KINDS, Row, save
@@ -35,6 +37,10 @@ MEASURES: Final[Mapping[Measure, tuple[str, ...]]] = {
     starts.mcp_stdio_start: ("mcp_stdio_start",),
     sends.trace_cost: ("trace_cost_100", "trace_cost_1"),
     starts.up_start: ("up_start",),
+}
+FULL: Final[Mapping[Measure, tuple[str, ...]]] = {
+    memory: ("memory_idle", "memory_worker"),
+    growth: ("growth_send", "growth_inbox", "growth_threads", "growth_agents"),
 }
 PEERS: Final[Mapping[Measure, tuple[str, ...]]] = {peers.peers: ("peer_a2a_memory", "peer_a2a_sqlite")}
 
@@ -84,11 +90,12 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     with_peers, full = (bool(os.environ.get(name)) for name in ("PEERS", "FULL"))
     try:
-        measures = chosen(os.environ.get("ROWS", ""), {**MEASURES, **(PEERS if with_peers else {})})
+        known = {**MEASURES, **(FULL if full else {}), **(PEERS if with_peers else {})}
+        measures = chosen(os.environ.get("ROWS", ""), known)
         if with_peers:
             peers.install()
         with ExitStack() as stack:
-            rows, failed = measure_all(Rig(stack, full=full, peers=with_peers), measures)
+            rows, failed = measure_all(Rig(stack, peers=with_peers), measures)
     except BenchError as error:
         console.print(f"[bold red]bench:[/] {error}")
         return 1

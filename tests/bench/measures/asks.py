@@ -13,7 +13,8 @@ from tests.bench.rows import AUTOGEN_OF_ECHO, AUTOGEN_OF_ECHO_C1, KINDS, Row, Ta
 _OUTSTANDING: Final = 64
 
 
-def _crowd(rig: Rig, name: str, *, own_streams: bool) -> Child:
+def crowd(rig: Rig, name: str, *, own_streams: bool) -> Child:
+    """Start the load of asks, on one stream or with one for each agent."""
     config = {
         "target": rig.mesh.endpoints["relay"],
         "own_streams": own_streams,
@@ -35,16 +36,16 @@ def asks(rig: Rig) -> list[Row]:
             "floor_c1": rounds_of(beside, outstanding=1, **floor),
         }
         # An agent that attaches a second time takes its turns to the new stream: one crowd at a time.
-        with _crowd(rig, "load-asks", own_streams=False) as crowd:
+        with crowd(rig, "load-asks", own_streams=False) as asking:
             one = interleaved(
                 plays
                 | {
-                    "ask_one_stream": rounds_of(crowd, call="ask", outstanding=_OUTSTANDING),
-                    "ask_c1": rounds_of(crowd, call="ask", outstanding=1),
+                    "ask_one_stream": rounds_of(asking, call="ask", outstanding=_OUTSTANDING),
+                    "ask_c1": rounds_of(asking, call="ask", outstanding=1),
                 }
             )
-        with _crowd(rig, "load-asks-own", own_streams=True) as crowd:
-            play = rounds_of(crowd, call="ask", outstanding=_OUTSTANDING)
+        with crowd(rig, "load-asks-own", own_streams=True) as asking:
+            play = rounds_of(asking, call="ask", outstanding=_OUTSTANDING)
             own = interleaved({"floor": plays["floor"], "ask_own_streams": play})
     of_echo = (1.0, 1.0) if peer is not None else (AUTOGEN_OF_ECHO, AUTOGEN_OF_ECHO_C1)
     rows = [

@@ -23,18 +23,19 @@ _PACKAGES: Final = (
 _OUTSTANDING: Final = 64
 
 
+def uv(*words: str) -> None:
+    """Run a command of uv, the one in the checkout where there is one."""
+    own = ROOT / ".uv" / "bin" / "uv"
+    command = [str(own) if own.exists() else "uv", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"`{' '.join(command)}`: {done.stderr.strip()}")
+
+
 def install() -> None:
     """Put the peers into their environment; quick when they are there."""
-    uv = ROOT / ".uv" / "bin" / "uv"
-    command = str(uv) if uv.exists() else "uv"
-    steps = [
-        [command, "venv", "--quiet", "--allow-existing", "--python", "3.11", str(_FOLDER)],
-        [command, "pip", "install", "--quiet", "--python", str(PYTHON), *_PACKAGES],
-    ]
-    for step in steps:
-        done = subprocess.run(step, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise BenchError(f"the peers cannot be installed: {done.stderr.strip()}")
+    uv("venv", "--quiet", "--allow-existing", "--python", "3.11", str(_FOLDER))
+    uv("pip", "install", "--quiet", "--python", str(PYTHON), *_PACKAGES)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ def kept(ratio: str) -> dict[str, str]:
     return {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": ratio}
 
 
-def load(mesh: Mesh, tokens: Mapping[str, str], name: str = "load-unary") -> Child:
+def unary_load(mesh: Mesh, tokens: Mapping[str, str], name: str = "load-unary") -> Child:
     """Start the load of unary calls on a mesh."""
     config = {
         "target": mesh.endpoints["relay"],
@@ -31,18 +31,20 @@ def load(mesh: Mesh, tokens: Mapping[str, str], name: str = "load-unary") -> Chi
     return Child(name, "tests.bench.load.unary", config)
 
 
-def sends(rig: Rig) -> list[Row]:
-    """Measure `send_unary_embedded` and `send_tunnel_embedded` beside the echo."""
-    crowd = {
+def tunnel_load(rig: Rig) -> Child:
+    """Start the load of sends over one tunnel."""
+    config = {
         "target": rig.mesh.endpoints["relay"],
         "own_streams": False,
         "callers": rig.tokens_of("sender")[:_SENDERS],
         "recipients": agents("recipient")[:_SENDERS],
     }
-    with (
-        load(rig.mesh, rig.tokens) as unary,
-        Child("load-tunnel", "tests.bench.load.host", crowd) as tunnel,
-    ):
+    return Child("load-tunnel", "tests.bench.load.host", config)
+
+
+def sends(rig: Rig) -> list[Row]:
+    """Measure `send_unary_embedded` and `send_tunnel_embedded` beside the echo."""
+    with unary_load(rig.mesh, rig.tokens) as unary, tunnel_load(rig) as tunnel:
         found = interleaved(
             {
                 "echo": rounds_of(rig.echo, call="echo", outstanding=_OUTSTANDING),
@@ -66,7 +68,7 @@ def trace_cost(rig: Rig) -> list[Row]:
             mesh = stack.enter_context(Mesh(f"trace-{name}", environment))
             mesh.lift_limits()
             tokens = mesh.create_agents(agents("sender")[:_SENDERS] + agents("recipient")[:_SENDERS])
-            child = stack.enter_context(load(mesh, tokens, f"load-trace-{name}"))
+            child = stack.enter_context(unary_load(mesh, tokens, f"load-trace-{name}"))
             plays[name] = rounds_of(child, call="send", outstanding=_OUTSTANDING)
         found = interleaved(plays)
     off = found["off"]["rate"]

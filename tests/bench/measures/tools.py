@@ -11,8 +11,8 @@ from tests.bench.rows import Row, row
 _OUTSTANDING: Final = 32
 
 
-def mcp_send(rig: Rig) -> list[Row]:
-    """Measure `send_message` for both kinds of client."""
+def load(rig: Rig) -> Child:
+    """Start the load of `send_message` by every sender."""
     config = {
         "url": f"{rig.mesh.endpoints['gateway']}/mcp",
         "tool": "send_message",
@@ -21,11 +21,16 @@ def mcp_send(rig: Rig) -> list[Row]:
             for token, recipient in zip(rig.tokens_of("sender"), agents("recipient"), strict=True)
         ],
     }
+    return Child("load-mcp", "tests.bench.load.mcp_http", config)
+
+
+def mcp_send(rig: Rig) -> list[Row]:
+    """Measure `send_message` for both kinds of client."""
     with Child("mcp-echo", "tests.bench.floors.mcp_echo", {}) as server:
         bare = {"url": server.ready["url"], "tool": "echo", "agents": [{"token": "", "arguments": {}}]}
         with (
             Child("load-mcp-echo", "tests.bench.load.mcp_http", bare) as floor,
-            Child("load-mcp", "tests.bench.load.mcp_http", config) as mesh,
+            load(rig) as mesh,
         ):
             found = interleaved(
                 {
