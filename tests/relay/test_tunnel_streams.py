@@ -198,7 +198,7 @@ async def test_a_failure_and_a_cancellation_are_recorded_as_such(local: FakeMesh
     assert local.state(stopping) == "canceled"
 
 
-@pytest.mark.parametrize("stale", ["attempt", "turn", "attachment"])
+@pytest.mark.parametrize("stale", ["attempt", "turn"])
 async def test_a_stale_frame_is_refused_and_told(local: FakeMesh, stale: str) -> None:
     token = local.agent("a")
     worker = local.worker(token)
@@ -207,10 +207,8 @@ async def test_a_stale_frame_is_refused_and_told(local: FakeMesh, stale: str) ->
     item = ended(await worker.start())
     if stale == "attempt":
         item.ended.attempt = 7
-    elif stale == "turn":
-        item.ended.turn_id = "trn_other"
     else:
-        item.ended.attachment = 9
+        item.ended.turn_id = "trn_other"
     await worker.say(item)
     assert not (await worker.next("ended_ack")).ended_ack.recorded
     assert local.state(turn_id) == "running"
@@ -308,7 +306,7 @@ async def test_a_worker_that_comes_back_replaces_the_stream_it_left(local: FakeM
     await new.attach(token, held=[pb.HeldTurn(turn_id=turn_id, attempt=1)])
     assert (await old.next("detached")).detached.code == "unavailable"
     await old.say(ended(start))
-    assert not (await old.next("ended_ack")).ended_ack.recorded
+    await old.beat()
     assert local.state(turn_id) == "running"
     await new.say(ended(start))
     assert (await new.next("ended_ack")).ended_ack.recorded
@@ -405,6 +403,23 @@ async def test_a_worker_leaves_when_it_says_so(local: FakeMesh) -> None:
     assert local.dispatcher.presence("ws_1", "agt_a") is None
     await worker.stream.done_writing()
     assert await worker.rest() == []
+
+
+async def test_a_turn_that_a_leaving_worker_has_not_taken_goes_to_another_at_once(local: FakeMesh) -> None:
+    token = local.agent("a")
+    leaving, staying = local.worker(token), local.worker(token)
+    await leaving.attach(token)
+    taken, untaken = local.queue("a"), local.queue("a")
+    await leaving.say(accepted(await leaving.start()))
+    await leaving.start()
+    await staying.attach(token)
+    await leaving.say(pb.WorkerItem(detach=pb.DetachAgent(attachment=1)))
+    await leaving.next("detached")
+    assert ("given back", untaken) in local.turns.log
+    assert local.state(taken) == "lost"
+    local.turns.on_claimable({("ws_1", "agt_a")})
+    start = await staying.start()
+    assert (start.turn_id, start.attempt) == (untaken, 1)
 
 
 async def test_what_was_said_before_the_worker_closed_is_answered(local: FakeMesh) -> None:

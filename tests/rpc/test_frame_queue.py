@@ -67,6 +67,14 @@ async def test_the_bytes_are_bounded() -> None:
         queue.put(item)
 
 
+async def test_a_queue_whose_owner_bounds_it_refuses_nothing() -> None:
+    queue: FrameQueue[StringValue] = FrameQueue(max_items=1, refuses=False)
+    for _ in range(3):
+        queue.put(text(1))
+    assert queue.congested
+    assert len(await queue.take()) == 3
+
+
 async def test_whoever_can_wait_waits_while_the_queue_is_congested() -> None:
     queue: FrameQueue[StringValue] = FrameQueue(max_items=8)
     for _ in range(2):

@@ -1,1 +1,25 @@
-"""The Python client and worker of a Hopline mesh."""
+"""The Python client of a Hopline mesh: `Worker` is an agent, `Mesh` acts as one from a script."""
+
+from hopline_rpc.errors import HoplineError
+
+from hopline_client.host import Host
+from hopline_client.mesh import Mesh
+from hopline_client.models import Answer, Inbox, Message, Party, Peer, Sent, Thread
+from hopline_client.turn import Handler, Turn
+from hopline_client.worker import Worker
+
+__all__ = [
+    "Answer",
+    "Handler",
+    "HoplineError",
+    "Host",
+    "Inbox",
+    "Mesh",
+    "Message",
+    "Party",
+    "Peer",
+    "Sent",
+    "Thread",
+    "Turn",
+    "Worker",
+]

@@ -31,12 +31,16 @@ Item = TypeVar("Item", bound=Sized)
 class FrameQueue(Generic[Item]):
     """Items on their way into frames. One task takes, any number put.
 
-    Above a quarter of its limits it is `congested`: whoever can wait should, until `drained`.
+    Above a quarter of its limits it is `congested`: whoever can wait should, until `drained`. With
+    `refuses` off the limits are only that mark: for whoever bounds by other means what it puts.
     """
 
-    def __init__(self, max_items: int = 8192, max_bytes: int = 64 * 1024 * 1024) -> None:
+    def __init__(
+        self, max_items: int = 8192, max_bytes: int = 64 * 1024 * 1024, *, refuses: bool = True
+    ) -> None:
         self._max_items = max_items
         self._max_bytes = max_bytes
+        self._refuses = refuses
         self._items: deque[tuple[Item, int]] = deque()
         self._bytes = 0
         self._closed = False
@@ -57,7 +61,8 @@ class FrameQueue(Generic[Item]):
         if self._closed:
             return
         size = item.ByteSize()
-        if len(self._items) >= self._max_items or self._bytes + size > self._max_bytes:
+        full = len(self._items) >= self._max_items or self._bytes + size > self._max_bytes
+        if full and self._refuses:
             raise HoplineError("overloaded", "the other side does not read what is sent to it")
         self._items.append((item, size))
         self._bytes += size

@@ -55,6 +55,7 @@ class Holding:
 
     attempt: int
     ours: bool = True
+    accepted: bool = False
     ending: bool = False
 
 

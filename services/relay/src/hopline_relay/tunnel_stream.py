@@ -300,7 +300,13 @@ class Stream:
 
     def _on_detach(self, item: pb.DetachAgent) -> None:
         self._attaching.pop(item.attachment, None)
-        if item.attachment in self._seats:
+        seat = self._seats.get(item.attachment)
+        if seat is not None:
+            # What it was sent and has not taken goes to another worker at once.
+            held = seat.attachment.held
+            untaken = [one for one in seat.attachment.still_held() if not held[one.turn_id].accepted]
+            if untaken:
+                self._dispatcher.give_back(seat.attachment, untaken)
             self._leave(item.attachment)
         self._detached(item.attachment, "", "")
 
@@ -340,18 +346,21 @@ class Stream:
         seat = self._seats.get(item.attachment)
         holding = seat.attachment.held.get(item.turn_id) if seat is not None else None
         if seat is not None and holding is not None and holding.ours and holding.attempt == item.attempt:
+            holding.accepted = True
             accepted = self._accepted.setdefault(seat.attachment, {})
             accepted[item.turn_id] = Held(item.turn_id, item.attempt)
 
     def _on_ended(self, item: pb.TurnEnded) -> None:
         seat = self._seats.get(item.attachment)
-        holding = seat.attachment.held.get(item.turn_id) if seat is not None else None
-        if seat is None or holding is None or holding.attempt != item.attempt:
+        if seat is None:
+            return  # it crossed the end of the attachment; the worker says it again where it attaches next
+        holding = seat.attachment.held.get(item.turn_id)
+        if holding is None or holding.attempt != item.attempt:
             self._acknowledge(item, recorded=False)
             return
         if holding.ending:
             return  # said twice; the first is on its way
-        holding.ending = True
+        holding.accepted = holding.ending = True
         # A turn that ends in the frame that accepts it has one thing to write, not two.
         self._accepted.get(seat.attachment, {}).pop(item.turn_id, None)
         task = self._dispatcher.spawn(self._end_turn(seat, item))

@@ -1,0 +1,140 @@
+"""What an agent may do to others, independent of the way the calls travel."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from hopline.relay.v1 import message_pb2 as pb
+from hopline_rpc.errors import HoplineError, invalid
+
+from hopline_client import models
+from hopline_client.models import Answer, Inbox, Sent
+
+MAX_WAIT: Final = 50
+Method = Literal["send", "reply", "ask", "check", "done", "take_inbox"]
+
+
+class Actions(ABC):
+    """Sends, asks, replies. A refusal is a HoplineError: `reason`, `message`, `retryable`, `details`."""
+
+    @abstractmethod
+    async def _call(self, method: Method, request: Any) -> Any:
+        """Make one call and return its response."""
+
+    async def send(
+        self,
+        to: str | Sequence[str],
+        text: str,
+        *,
+        subject: str = "",
+        payload: Any = None,
+        thread_id: str = "",
+        request_id: str = "",
+    ) -> Sent:
+        """Send a message to one agent or to as many as ten, by id, slug or name; all or nothing."""
+        recipients = [to] if isinstance(to, str) else list(to)
+        request = _request(
+            pb.SendRequest,
+            to=recipients,
+            text=text,
+            subject=subject,
+            payload_json=_payload(payload),
+            thread_id=thread_id,
+            request_id=request_id or str(uuid.uuid4()),
+        )
+        return models.sent(await self._call("send", request))
+
+    async def reply(self, message_id: str, text: str, *, payload: Any = None, request_id: str = "") -> Sent:
+        """Answer a message that was delivered to this agent."""
+        request = _request(
+            pb.ReplyRequest,
+            message_id=message_id,
+            text=text,
+            payload_json=_payload(payload),
+            request_id=request_id or str(uuid.uuid4()),
+        )
+        return models.sent(await self._call("reply", request))
+
+    async def ask(
+        self,
+        agent: str,
+        text: str,
+        *,
+        session_id: str = "",
+        wait_seconds: int = MAX_WAIT,
+        request_id: str = "",
+    ) -> Answer:
+        """Ask an agent and wait up to `wait_seconds` (at most 50) for its answer.
+
+        An answer that is not there by then comes by `check` or `wait`, or later as a message.
+        """
+        request = _request(
+            pb.AskRequest,
+            agent=agent,
+            text=text,
+            session_id=session_id,
+            wait_seconds=_wait(wait_seconds),
+            request_id=request_id or str(uuid.uuid4()),
+        )
+        return models.answer((await self._call("ask", request)).turn)
+
+    async def check(self, *, turn_id: str = "", session_id: str = "", wait_seconds: int = MAX_WAIT) -> Answer:
+        """Wait for a turn that was asked for, or look at it (`wait_seconds` 0)."""
+        if bool(turn_id) == bool(session_id):
+            raise invalid("turn_id", "name either a turn or a session")
+        which = {"turn_id": turn_id} if turn_id else {"session_id": session_id}
+        request = _request(pb.CheckRequest, **which, wait_seconds=_wait(wait_seconds))
+        return models.answer((await self._call("check", request)).turn)
+
+    async def wait(self, asked: Answer, seconds: float = 600.0) -> Answer:
+        """Check again and again until a turn has ended or `seconds` are over."""
+        ends = time.monotonic() + seconds
+        while asked.pending and (left := ends - time.monotonic()) > 0:
+            asked = await self.check(turn_id=asked.turn_id, wait_seconds=min(MAX_WAIT, int(left) + 1))
+        return asked
+
+    async def read_inbox(self, *, limit: int = 0, wait_seconds: int = 0) -> Inbox:
+        """Take unread messages, oldest first: they become one turn until each is answered or `done`."""
+        request = _request(pb.TakeInboxRequest, limit=limit, wait_seconds=_wait(wait_seconds))
+        return models.inbox(await self._call("take_inbox", request))
+
+    async def done(self, message_id: str) -> None:
+        """End the turn of a delivered message without an answer."""
+        await self._call("done", _request(pb.DoneRequest, message_id=message_id))
+
+
+def _request(kind: Any, **fields: Any) -> Any:
+    """Build a request; what a field cannot hold at all is refused by its name."""
+    request = kind()
+    for name, value in fields.items():
+        try:
+            if isinstance(value, list):
+                getattr(request, name).extend(value)
+            else:
+                setattr(request, name, value)
+        except UnicodeError:
+            raise invalid(name, "is not valid Unicode (it holds half of a surrogate pair)") from None
+        except (TypeError, ValueError):
+            raise invalid(name, f"cannot be {value!r}") from None
+    return request
+
+
+def _wait(seconds: int) -> int:
+    """Bring a wait into its range; the mesh clamps it too."""
+    if seconds < 0:
+        raise invalid("wait_seconds", "must not be negative")
+    return min(seconds, MAX_WAIT)
+
+
+def _payload(payload: Any) -> str:
+    if payload is None:
+        return ""
+    try:
+        return json.dumps(payload, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise HoplineError("invalid_argument", f"payload: is not JSON ({error})") from None

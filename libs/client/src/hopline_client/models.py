@@ -1,0 +1,230 @@
+"""What the mesh tells, as plain values. Times are unix seconds; a payload is parsed JSON, None for none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from hopline.registry.v1 import visibility_pb2
+from hopline.relay.v1 import message_pb2 as pb
+from hopline_rpc.errors import HoplineError
+
+Status = Literal["queued", "running", "waiting_for_owner", "completed", "failed", "canceled"]
+_RUNNING: Final = frozenset({"queued", "running", "waiting_for_owner"})
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Somebody named in a message. `id` is empty where the reader may not know who it is."""
+
+    id: str
+    name: str
+    display: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One recipient's copy of a message. `state` is `queued`, `delivered`, `taken`, `answered`, ..."""
+
+    agent: Party
+    session_id: str
+    state: str
+    turn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a thread; `seq` counts 1, 2, 3 ... in it."""
+
+    id: str
+    thread_id: str
+    seq: int
+    sender: Party
+    to: tuple[Party, ...]
+    subject: str
+    body: str
+    payload: Any
+    in_reply_to: str
+    depth: int
+    created_at: float
+    reply_expected: bool
+    deliveries: tuple[Delivery, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of a send or reply."""
+
+    message_id: str
+    thread_id: str
+    depth: int
+    deliveries: tuple[Delivery, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How an `ask` stands. `reply` is None until `status` is `completed`.
+
+    `code` and `error` say why a turn `failed` or was `canceled`.
+    """
+
+    status: Status
+    session_id: str
+    turn_id: str
+    thread_id: str
+    message_id: str
+    reply: str | None
+    payload: Any
+    code: str
+    error: str
+
+    @property
+    def pending(self) -> bool:
+        """Whether the turn has not ended: `check` or `wait` for it."""
+        return self.status in _RUNNING
+
+    @property
+    def text(self) -> str:
+        """The reply. Raises HoplineError where there is none: `deadline_exceeded` while the turn runs."""
+        if self.reply is not None:
+            return self.reply
+        if self.pending:
+            raise HoplineError(
+                "deadline_exceeded", f"no answer yet: the turn {self.turn_id} is {self.status}"
+            )
+        raise HoplineError(
+            "failed_precondition",
+            f"the turn {self.status}: {self.error or self.code or 'it gave no answer'}",
+            details={"code": self.code, "turn_id": self.turn_id},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """Messages that were taken; together they are the turn `turn_id`."""
+
+    messages: tuple[Message, ...]
+    remaining: int
+    turn_id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """An agent on which the caller may start something. `presence` is empty where it is not known."""
+
+    id: str
+    slug: str
+    name: str
+    description: str
+    relation: str
+    presence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread the caller takes part in."""
+
+    id: str
+    subject: str
+    participants: tuple[Party, ...]
+    message_count: int
+    last_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Self:
+    """Who the caller is and where it stands."""
+
+    id: str
+    slug: str
+    name: str
+    kind: Literal["agent", "user"]
+    owner: str
+    workspace: str
+    session_id: str
+    depth: int
+    isolation: str
+
+
+# --- reading the contract ------------------------------------------------------------------------
+
+
+def _party(party: pb.Party) -> Party:
+    return Party(party.id, party.name, party.display, party.kind)
+
+
+def _delivery(delivery: pb.Delivery) -> Delivery:
+    state = pb.DeliveryState.Name(delivery.state).removeprefix("DELIVERY_STATE_").lower()
+    return Delivery(_party(delivery.agent), delivery.session_id, state, delivery.turn_id)
+
+
+def _json(text: str) -> Any:
+    return json.loads(text) if text else None
+
+
+def message(found: pb.Message) -> Message:
+    """Read a message."""
+    return Message(
+        id=found.id,
+        thread_id=found.thread_id,
+        seq=found.seq,
+        sender=_party(getattr(found, "from")),
+        to=tuple(_party(party) for party in found.to),
+        subject=found.subject,
+        body=found.body,
+        payload=_json(found.payload_json),
+        in_reply_to=found.in_reply_to,
+        depth=found.depth,
+        created_at=found.created_at.ToMicroseconds() / 1_000_000,
+        reply_expected=found.reply_expected,
+        deliveries=tuple(_delivery(delivery) for delivery in found.deliveries),
+    )
+
+
+def sent(found: pb.SendResponse | pb.ReplyResponse) -> Sent:
+    """Read what became of a send."""
+    deliveries = tuple(_delivery(delivery) for delivery in found.deliveries)
+    return Sent(found.message_id, found.thread_id, found.depth, deliveries)
+
+
+def answer(found: pb.TurnView) -> Answer:
+    """Read how a turn stands."""
+    status: Any = pb.TurnStatus.Name(found.status).removeprefix("TURN_STATUS_").lower()
+    return Answer(
+        status=status,
+        session_id=found.session_id,
+        turn_id=found.turn_id,
+        thread_id=found.thread_id,
+        message_id=found.message_id,
+        reply=found.reply if found.has_reply else None,
+        payload=_json(found.reply_payload_json),
+        code=found.error.code,
+        error=found.error.message,
+    )
+
+
+def inbox(found: pb.TakeInboxResponse) -> Inbox:
+    """Read what was taken."""
+    return Inbox(
+        tuple(message(one) for one in found.messages), found.remaining, found.turn_id, found.session_id
+    )
+
+
+def peer(found: visibility_pb2.Peer, presence: str) -> Peer:
+    """Read a listed agent."""
+    relation = visibility_pb2.Relation.Name(found.relation).removeprefix("RELATION_").lower()
+    return Peer(found.id, found.slug, found.name, found.description, relation, presence)
+
+
+def thread(found: pb.Thread) -> Thread:
+    """Read a thread."""
+    return Thread(
+        found.id,
+        found.subject,
+        tuple(_party(party) for party in found.participants),
+        found.message_count,
+        found.last_at.ToMicroseconds() / 1_000_000,
+    )

@@ -1,0 +1,375 @@
+"""One agent of a worker: its turns and its calls, which outlive the stream they are on."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from hopline.relay.v1.message_pb2 import AskRequest, CheckRequest
+from hopline.runtime.v1 import tunnel_pb2 as pb
+from hopline_rpc.clock import Clock, Handle, wait_for
+from hopline_rpc.errors import REASONS, HoplineError
+from hopline_rpc.frames import FrameQueue
+
+from hopline_client.actions import MAX_WAIT, Method
+from hopline_client.discovery import TokenSource
+from hopline_client.mesh import Mesh
+from hopline_client.turn import Handler, Turn
+
+log = logging.getLogger("hopline.client")
+
+ANSWER_BYTES: Final = 256 * 1024
+# The relay gives a turn away 30 s after its stream broke; what runs must have ended before.
+LEASE_SECONDS: Final = 25.0
+_PIECE: Final = 16 * 1024  # characters: at most 64 KiB of UTF-8
+_PROGRESS: Final = 1024
+_FAILURE: Final = 2000
+_MAX_CALLS: Final = 256
+_CALL_SECONDS: Final = 30.0
+# Safe to say again on another stream, because a request_id or their nature makes them so.
+_REPEATABLE: Final = frozenset({"send", "reply", "ask", "check", "done"})
+
+Outbox = FrameQueue[pb.WorkerItem]
+
+
+class Unary(Protocol):
+    """Makes clients for what does not travel over a tunnel."""
+
+    def __call__(self, token: TokenSource, traceparent: str) -> Mesh:
+        """Return a client that acts with this token."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class _Running:
+    """A turn in our hands, until the relay has acknowledged its end."""
+
+    start: pb.StartTurn
+    task: asyncio.Task[None] | None = None
+    end: pb.TurnEnded | None = None
+    stopped: bool = False
+    forgotten: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Pending:
+    """A call that has not been answered."""
+
+    call: pb.Call
+    result: asyncio.Future[pb.CallResult]
+
+
+class Seat:
+    """An agent of this worker. `number` names it on every stream it is attached to."""
+
+    def __init__(
+        self,
+        token: TokenSource,
+        handler: Handler,
+        *,
+        max_turns: int,
+        isolation: str,
+        worker: str,
+        clock: Clock,
+        unary: Unary,
+    ) -> None:
+        self.token = token
+        self.max_turns = max_turns
+        self.number = 0
+        self.agent_id = ""
+        self.agent_name = ""
+        # The credential of the last attempt, to see whether there is another one to try.
+        self.tried = ""
+        self.closing = False
+        self.attached = asyncio.Event()
+        self._handler = handler
+        self._isolation = isolation
+        self._worker = worker
+        self._clock = clock
+        self._make_unary = unary
+        self._turns: dict[str, _Running] = {}
+        self._calls: dict[int, _Pending] = {}
+        self._call_ids = itertools.count(1)
+        self._room = asyncio.Semaphore(_MAX_CALLS)
+        self._outbox: Outbox | None = None
+        self._lease: Handle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def turns(self) -> int:
+        """How many turns are in our hands."""
+        return len(self._turns)
+
+    async def idle(self) -> None:
+        """Wait until every turn has ended and the relay knows it."""
+        await self._idle.wait()
+
+    # -- on and off a stream -----------------------------------------------------------------------
+
+    def request(self, credential: str) -> pb.WorkerItem:
+        """Return what attaches this agent, with the turns it still holds."""
+        self.tried = credential
+        held = [
+            pb.HeldTurn(turn_id=turn_id, attempt=running.start.attempt)
+            for turn_id, running in self._turns.items()
+        ]
+        attach = pb.AttachAgent(
+            attachment=self.number,
+            credential=credential,
+            max_turns=self.max_turns,
+            held=held,
+            isolation=self._isolation,
+            worker=self._worker,
+        )
+        return pb.WorkerItem(attach=attach)
+
+    def on_attached(self, item: pb.Attached, outbox: Outbox) -> None:
+        """Go on where the last stream broke."""
+        self.agent_id, self.agent_name = item.agent_id, item.agent_name
+        self._outbox = outbox
+        if self._lease is not None:
+            self._lease.cancel()
+            self._lease = None
+        resumed = {(one.turn_id, one.attempt) for one in item.resumed}
+        for turn_id, running in list(self._turns.items()):
+            if (turn_id, running.start.attempt) not in resumed:
+                self._forget(running)
+            elif running.end is not None:
+                outbox.put(pb.WorkerItem(ended=running.end))
+        for pending in list(self._calls.values()):
+            if pending.call.WhichOneof("method") in _REPEATABLE:
+                outbox.put(pb.WorkerItem(call=pending.call))
+            elif not pending.result.done():
+                pending.result.set_exception(HoplineError("unavailable", "the stream broke during the call"))
+        self.attached.set()
+
+    def on_lost(self) -> None:
+        """Note that the stream is gone; what runs may go on for as long as its lease lasts."""
+        self.attached.clear()
+        self._outbox = None
+        if self._lease is None and self._turns:
+            self._lease = self._clock.call_later(LEASE_SECONDS, self._lease_over)
+
+    def _lease_over(self) -> None:
+        self._lease = None
+        log.warning("%s: no stream for %.0f s, its turns are given up", self.agent_name, LEASE_SECONDS)
+        self.drop_turns()
+
+    def drop_turns(self) -> None:
+        """Stop every turn; another attempt takes them, nothing is said of them any more."""
+        for running in list(self._turns.values()):
+            self._forget(running)
+
+    def refuse(self, error: HoplineError) -> None:
+        """End everything because the mesh does not take this agent any more."""
+        self.on_lost()
+        self.drop_turns()
+        for pending in self._calls.values():
+            if not pending.result.done():
+                pending.result.set_exception(error)
+
+    async def finish(self) -> None:
+        """Wait until the handlers of stopped turns have returned."""
+        tasks = [running.task for running in self._turns.values() if running.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # -- turns -------------------------------------------------------------------------------------
+
+    def on_start(self, start: pb.StartTurn) -> None:
+        """Run a turn; one of an earlier attempt is stopped first."""
+        if self.closing:
+            return  # given back when we detach
+        earlier = self._turns.get(start.turn_id)
+        if earlier is not None and earlier.start.attempt >= start.attempt:
+            return
+        running = _Running(start)
+        self._turns[start.turn_id] = running
+        self._idle.clear()
+        waits_for = None
+        if earlier is not None:
+            self._stop(earlier)
+            earlier.forgotten = True
+            waits_for = earlier.task
+        running.task = asyncio.create_task(self._run(running, waits_for), name=f"turn {start.turn_id}")
+
+    def on_cancel(self, item: pb.CancelTurn) -> None:
+        """Stop a turn as told; its end is reported like any other."""
+        running = self._turns.get(item.turn_id)
+        if running is not None and running.start.attempt == item.attempt:
+            self._stop(running)
+
+    def on_acknowledged(self, item: pb.TurnEndedAck) -> None:
+        """Forget a turn whose end is recorded, or was not ours to record."""
+        running = self._turns.get(item.turn_id)
+        if running is not None and running.start.attempt == item.attempt and running.end is not None:
+            self._remove(running)
+
+    def _stop(self, running: _Running) -> None:
+        running.stopped = True
+        if running.task is not None:
+            running.task.cancel()
+
+    def _forget(self, running: _Running) -> None:
+        running.forgotten = True
+        if running.task is not None and not running.task.done():
+            self._stop(running)
+        else:
+            self._remove(running)
+
+    def _remove(self, running: _Running) -> None:
+        if self._turns.get(running.start.turn_id) is running:
+            del self._turns[running.start.turn_id]
+        if not self._turns:
+            self._idle.set()
+
+    async def _run(self, running: _Running, waits_for: asyncio.Task[None] | None) -> None:
+        start = running.start
+        end = pb.TurnEnded(attachment=self.number, turn_id=start.turn_id, attempt=start.attempt)
+        try:
+            if waits_for is not None:
+                await asyncio.wait({waits_for})
+            accepted = pb.TurnAccepted(attachment=self.number, turn_id=start.turn_id, attempt=start.attempt)
+            self._put(pb.WorkerItem(accepted=accepted))
+            await self._work(Turn(start, self), end)
+        except asyncio.CancelledError:
+            end.failure = "the handler was cancelled"
+        if running.stopped:
+            end.canceled = True
+        if running.forgotten:
+            self._remove(running)
+        else:
+            running.end = end
+            self._put(pb.WorkerItem(ended=end))
+
+    async def _work(self, turn: Turn, end: pb.TurnEnded) -> None:
+        """Run the handler and write down how it ended."""
+        try:
+            end.answer = _checked(await self._answer(turn))
+        except HoplineError as error:
+            end.failure = _readable(f"{error.reason}: {error.message}", _FAILURE)
+        except Exception as error:
+            log.exception("the handler of %s failed in turn %s", self.agent_name, turn.id)
+            end.failure = _readable(f"{type(error).__name__}: {error}", _FAILURE)
+        finally:
+            await turn.mesh.close()
+
+    async def _answer(self, turn: Turn) -> object:
+        result = self._handler(turn)
+        if not isinstance(result, AsyncIterator):
+            return await result
+        pieces: list[str] = []
+        try:
+            async for piece in result:
+                pieces.append(piece)
+                await turn.write(piece)
+        finally:
+            if isinstance(result, AsyncGenerator):
+                await result.aclose()
+        return "".join(pieces)
+
+    # -- what handlers do --------------------------------------------------------------------------
+
+    async def call(self, turn_id: str, traceparent: str, method: Method, request: Any) -> Any:
+        """Make a call over the tunnel; while the stream is broken it waits for the next one."""
+        async with self._room:
+            call = pb.Call(
+                attachment=self.number,
+                call_id=next(self._call_ids),
+                turn_id=turn_id,
+                traceparent=traceparent,
+                **{method: request},
+            )
+            pending = _Pending(call, asyncio.get_running_loop().create_future())
+            self._calls[call.call_id] = pending
+            self._put(pb.WorkerItem(call=call))
+            try:
+                result = await wait_for(self._clock, pending.result, _patience(method, request))
+            except TimeoutError:
+                raise HoplineError("deadline_exceeded", "the mesh does not answer the call") from None
+            finally:
+                del self._calls[call.call_id]
+                if not pending.result.done() or pending.result.cancelled():
+                    canceled = pb.CallCanceled(attachment=self.number, call_id=call.call_id)
+                    self._put(pb.WorkerItem(call_canceled=canceled))
+        if result.HasField("error"):
+            raise _error(result.error)
+        return getattr(result, method)
+
+    def on_result(self, item: pb.CallResult) -> None:
+        """Hand a result to whoever waits for it."""
+        pending = self._calls.get(item.call_id)
+        if pending is not None and not pending.result.done():
+            pending.result.set_result(item)
+
+    async def write(self, start: pb.StartTurn, text: str) -> None:
+        """Pass on a piece of output; while there is no stream it is not shown, the answer has it all."""
+        for begin in range(0, len(text), _PIECE):
+            piece = text[begin : begin + _PIECE]
+            output = pb.TurnOutput(
+                attachment=self.number,
+                turn_id=start.turn_id,
+                attempt=start.attempt,
+                text=_readable(piece, _PIECE),
+            )
+            if self._outbox is not None:
+                self._outbox.put(pb.WorkerItem(output=output))
+                await self._outbox.drained()
+
+    def progress(self, start: pb.StartTurn, text: str) -> None:
+        """Give a sign of life."""
+        progress = pb.TurnProgress(
+            attachment=self.number,
+            turn_id=start.turn_id,
+            attempt=start.attempt,
+            text=_readable(text, _PROGRESS),
+        )
+        self._put(pb.WorkerItem(progress=progress))
+
+    def unary(self, traceparent: str) -> Mesh:
+        """Return a client for what does not travel over the tunnel."""
+        return self._make_unary(self.token, traceparent)
+
+    def _put(self, item: pb.WorkerItem) -> None:
+        if self._outbox is not None:
+            self._outbox.put(item)
+
+
+def _patience(method: Method, request: Any) -> float:
+    """Return how long an answer may take: the wait that was asked for, and time for the way."""
+    if isinstance(request, (AskRequest, CheckRequest)):
+        asked = request.wait_seconds if request.HasField("wait_seconds") else MAX_WAIT
+    else:
+        asked = request.wait_seconds if method == "take_inbox" else 0
+    return _CALL_SECONDS + min(asked, MAX_WAIT)
+
+
+def _error(error: pb.CallError) -> HoplineError:
+    details = {key: error.details[key] for key in error.details}
+    reason = error.code if error.code in REASONS else "internal"
+    return HoplineError(reason, error.message, details=details)
+
+
+def _checked(answer: object) -> str:
+    """Return an answer that the mesh can carry, or say what is wrong with it: nothing is cut or replaced."""
+    if answer is None:
+        return ""
+    if not isinstance(answer, str):
+        raise TypeError(f"the handler returned {type(answer).__name__}, not text")
+    try:
+        size = len(answer.encode())
+    except UnicodeEncodeError:
+        raise ValueError("the answer is not valid Unicode (it holds half of a surrogate pair)") from None
+    if size > ANSWER_BYTES:
+        raise ValueError(f"the answer has {size} bytes; at most {ANSWER_BYTES} are allowed")
+    return answer
+
+
+def _readable(text: str, length: int) -> str:
+    """Make words for people that any text field takes."""
+    return text[:length].encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
