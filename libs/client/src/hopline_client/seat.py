@@ -18,7 +18,7 @@ from hopline_rpc.frames import FrameQueue
 from hopline_client.actions import MAX_WAIT, Method
 from hopline_client.discovery import TokenSource
 from hopline_client.mesh import Mesh
-from hopline_client.turn import Handler, Turn
+from hopline_client.turn import Handler, Turn, TurnFailed
 
 log = logging.getLogger("hopline.client")
 
@@ -251,6 +251,8 @@ class Seat:
         """Run the handler and write down how it ended."""
         try:
             end.answer = _checked(await self._answer(turn))
+        except TurnFailed as error:
+            end.failure = _readable(str(error), _FAILURE)
         except HoplineError as error:
             end.failure = _readable(f"{error.reason}: {error.message}", _FAILURE)
         except Exception as error:

@@ -126,6 +126,10 @@ class Turn:
         self._wire.progress(self.start, text)
 
 
+class TurnFailed(Exception):  # noqa: N818 - the turn failed, not the worker
+    """Raised in a handler: the turn fails, and the caller gets exactly this text as the reason."""
+
+
 Handler = Callable[[Turn], Awaitable[str | None] | AsyncIterator[str]]
 """What an agent is: returns the final answer (None or empty for none), or yields it in pieces.
 
