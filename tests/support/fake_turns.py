@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import grpc.aio
 from hopline.registry.v1 import agent_pb2, visibility_pb2, workspace_pb2
@@ -60,7 +60,7 @@ class FakeTurn:
 
 
 @dataclass
-class FakeTurns(Turns):
+class FakeTurns:
     """The record. `gate` holds back what its name is found in, until it is set."""
 
     clock: ManualClock
@@ -71,6 +71,13 @@ class FakeTurns(Turns):
     gates: dict[str, asyncio.Event] = field(default_factory=dict)
     failures: dict[str, list[Exception]] = field(default_factory=dict)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
+    # The dispatcher registers itself here.
+    on_claimable: Callable[[set[Key]], None] = field(init=False)
+    on_cancel: Callable[[list[tuple[str, str, Held, str]]], None] = field(init=False)
+    on_agent_gone: Callable[[str, str, str, str, str], None] = field(init=False)
+    presence_source: Callable[[str, str], str | None] = field(init=False)
+    isolation_source: Callable[[str, str], str] = field(init=False)
+    places_source: Callable[[str, str], int] = field(init=False)
 
     def hold(self, name: str) -> asyncio.Event:
         """Make the calls of one method wait until the returned event is set."""
@@ -190,7 +197,7 @@ class FakeTurns(Turns):
                 turn.state, turn.attempt = "queued", turn.attempt - 1
 
 
-class FakeHandlers(MessageHandlers):
+class FakeHandlers:
     """Answers calls; an `ask` waits for `answers[agent]` where the test put a future there."""
 
     def __init__(self) -> None:
@@ -345,11 +352,12 @@ class FakeMesh:
             lambda principal: principal.token_id in self.revoked,
         )
         self.authenticator = Authenticator(verifier, self._exchange, self.clock)
-        self.dispatcher = Dispatcher(self.turns, self.directory, self.clock)
+        turns = cast("Turns", self.turns)
+        self.dispatcher = Dispatcher(turns, self.directory, self.clock)
         tunnels = Tunnels(
             self.dispatcher,
-            self.turns,
-            self.handlers,
+            turns,
+            cast("MessageHandlers", self.handlers),
             self.authenticator,
             self.directory,
             self._fresh,

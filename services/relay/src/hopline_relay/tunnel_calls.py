@@ -9,7 +9,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from google.protobuf import json_format
-from hopline.relay.v1.message_pb2 import DESCRIPTOR, TurnView
+from hopline.relay.v1.message_pb2 import (
+    DESCRIPTOR,
+    TURN_STATUS_CANCELED,
+    TURN_STATUS_COMPLETED,
+    TURN_STATUS_FAILED,
+    TurnView,
+)
 from hopline.runtime.v1.tunnel_pb2 import Call, CallError, CallResult, RelayItem
 from hopline_rpc.calls import CallInfo, detach, set_current_call
 from hopline_rpc.errors import HoplineError, internal, invalid, too_late
@@ -34,6 +40,7 @@ _METHODS: Final = {
 _RULES: Final = rules_of_service(_SERVICE)
 # Those that may wait: cancelling them ends the wait. The others are short and run to their end.
 _WAITS: Final = frozenset({"ask", "check", "take_inbox"})
+_ENDED: Final = frozenset({TURN_STATUS_COMPLETED, TURN_STATUS_FAILED, TURN_STATUS_CANCELED})
 # Results that a worker may still call off because they crossed its CallCanceled.
 _REMEMBERED: Final = 64
 # Outstanding calls of one attachment: enough for each turn to ask two peers, and some.
@@ -157,7 +164,7 @@ class TunnelCalls:
             result.error.CopyFrom(_error(outcome))
         else:
             getattr(result, method).CopyFrom(outcome)
-            if method in {"ask", "check"} and outcome.turn.has_reply:
+            if method in {"ask", "check"} and outcome.turn.status in _ENDED:
                 self._remember(call_id, outcome.turn)
         self._attachment.sink.send(RelayItem(call_result=result))
 

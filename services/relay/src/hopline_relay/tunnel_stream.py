@@ -32,7 +32,6 @@ HEARTBEAT_SECONDS: Final = 10.0
 # As long as a lease: a stream on which nothing moves for so long holds turns it cannot end.
 SILENCE_SECONDS: Final = 30.0
 MAX_ATTACHMENTS: Final = 10_000
-ANSWER_BYTES: Final = 256 * 1024
 # A token is exchanged again this long before its assertion ends.
 _RENEW_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 1.0
@@ -430,24 +429,15 @@ class Stream:
 
 
 def _turn_end(attachment: Attachment, item: pb.TurnEnded) -> TurnEnd:
-    """Read how a turn ended; an answer that cannot be passed on as it is fails it, nothing is cut."""
-    outcome = item.WhichOneof("outcome")
-    answer, failure = item.answer, item.failure
-    if outcome == "answer" and (wrong := _wrong_with(answer)):
-        outcome, failure = "failure", wrong
-    held = Held(item.turn_id, item.attempt)
+    """Read how a turn ended; an answer that no other text may hold fails it, nothing is replaced in it."""
+    outcome, answer, failure = item.WhichOneof("outcome"), item.answer, item.failure
+    if "\0" in answer:
+        outcome, failure = "failure", "the final answer contains the NUL character (U+0000)"
     return TurnEnd(
         *attachment.key,
-        held,
+        Held(item.turn_id, item.attempt),
         attachment.epoch,
         answer=answer if outcome in {"answer", None} else None,
         failure=failure.replace("\0", "\N{REPLACEMENT CHARACTER}") if outcome == "failure" else None,
         canceled=outcome == "canceled",
     )
-
-
-def _wrong_with(answer: str) -> str:
-    size = len(answer.encode())
-    if size > ANSWER_BYTES:
-        return f"the final answer has {size} bytes; at most {ANSWER_BYTES} are allowed"
-    return "the final answer contains the NUL character (U+0000)" if "\0" in answer else ""
