@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 from hopline_cli.attach import process
-from hopline_cli.attach.process import MAX_ANSWER, TurnFailed, become_reaper, run
+from hopline_cli.attach.process import MAX_ANSWER, become_reaper, run
+from hopline_client import TurnFailed
 
 ENV = {"PATH": os.environ["PATH"]}
 

@@ -35,7 +35,9 @@ app.add_typer(trace.app)
 
 def run_app(arguments: list[str]) -> int:
     """Run a command and return its exit status: 0, 1 when refused or failed, 2 for wrong usage."""
-    as_json = "--json" in arguments
+    # What stands behind `--` is somebody else's command line.
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    as_json = "--json" in ours
     try:
         status = app(arguments, prog_name="hopline", standalone_mode=False)
         sys.stdout.flush()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import grpc.aio
 from hopline_client import discovery
-from hopline_rpc.auth import AUTHORIZATION, WORKSPACE
-from hopline_rpc.channels import ClientChannel, Pairs, dial
-from hopline_rpc.errors import HoplineError
-from hopline_rpc.settings import ServiceSettings
+from hopline_client.dialing import bearer, dialer
+from hopline_rpc.errors import HoplineError, from_rpc_error
+from hopline_rpc.tls import TlsSettings
 
 if TYPE_CHECKING:
     from hopline.quota.v1.usage_pb2_grpc import UsageServiceAsyncStub
@@ -25,32 +26,63 @@ if TYPE_CHECKING:
 PAGE: Final = 200
 
 
+_WORKSPACE: Final = "hopline-workspace"
+# As long as the longest wait of a call, and room to answer.
+_CALL_SECONDS: Final = 60.0
+
+
+class CallingChannel:
+    """A channel for stubs whose calls carry the credential and fail with `HoplineError`."""
+
+    def __init__(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
+        self._channel = channel
+        self._metadata = metadata
+        self.close = channel.close
+
+    def unary_unary(self, *shape: Any, **more: Any) -> Callable[[Any], Awaitable[Any]]:
+        """Return the callable of a method with one answer."""
+        method: Any = self._channel.unary_unary(*shape, **more)
+
+        async def call(request: Any) -> Any:
+            try:
+                return await method(request, timeout=_CALL_SECONDS, metadata=self._metadata)
+            except grpc.aio.AioRpcError as error:
+                raise from_rpc_error(error) from error
+
+        return call
+
+    def unary_stream(self, *shape: Any, **more: Any) -> Callable[[Any], AsyncIterator[Any]]:
+        """Return the callable of a method with a stream of answers."""
+        method: Any = self._channel.unary_stream(*shape, **more)
+
+        async def call(request: Any) -> AsyncIterator[Any]:
+            try:
+                async for answer in method(request, metadata=self._metadata):
+                    yield answer
+            except grpc.aio.AioRpcError as error:
+                raise from_rpc_error(error) from error
+
+        return call
+
+
 class Mesh:
     """A found mesh and the credential to use there."""
 
     def __init__(self, endpoints: discovery.Endpoints, token: str, workspace: str = "") -> None:
         self.endpoints = endpoints
-        self._token = token
-        self._workspace = workspace
-        self._channels: dict[str, ClientChannel] = {}
+        workspaces = ((_WORKSPACE, workspace),) if workspace else ()
+        self._metadata = (*bearer(token), *workspaces)
+        self._channels: dict[str, CallingChannel] = {}
 
-    def _credentials(self) -> Pairs:
-        pairs: Pairs = ((AUTHORIZATION, f"Bearer {self._token}"),)
-        return (*pairs, (WORKSPACE, self._workspace)) if self._workspace else pairs
-
-    def channel(self, service: str) -> ClientChannel:
+    def channel(self, service: str) -> grpc.aio.Channel:
         """Return the channel to `registry`, `relay` or `quota`."""
         found = self._channels.get(service)
         if found is None:
-            settings = ServiceSettings.load()
-            found = dial(
-                self.endpoints.target(service),
-                tls=settings.tls or None,
-                insecure=settings.insecure,
-                credentials=self._credentials,
-            )
+            tls, insecure = tls_settings()
+            dial = dialer(tls, insecure=insecure)
+            found = CallingChannel(dial(self.endpoints.target(service)), self._metadata)
             self._channels[service] = found
-        return found
+        return cast("grpc.aio.Channel", found)  # all that generated stubs use of one
 
     async def close(self) -> None:
         """Close the channels."""
@@ -112,6 +144,18 @@ class Mesh:
         from hopline.quota.v1.usage_pb2_grpc import UsageServiceStub
 
         return UsageServiceStub(self.channel("quota"))
+
+
+def tls_settings() -> tuple[TlsSettings | None, bool]:
+    """Return how connections are secured, by the same variables as the services read."""
+
+    def path(name: str) -> Path | None:
+        value = os.environ.get(name)
+        return Path(value) if value else None
+
+    tls = TlsSettings(path("HOPLINE_TLS_CERT"), path("HOPLINE_TLS_KEY"), path("HOPLINE_TLS_CA"))
+    insecure = os.environ.get("HOPLINE_INSECURE", "").lower() in {"1", "true", "yes", "on"}
+    return (tls if tls else None), insecure
 
 
 async def find(data: Path | None, workspace: str | None) -> Mesh:

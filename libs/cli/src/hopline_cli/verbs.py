@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
@@ -90,18 +91,27 @@ async def _with_mesh(work: Work, data: Path | None, workspace: str | None, out: 
         await mesh.close()
 
 
-def execute(work: Callable[[], Coroutine[Any, Any, None]], *, as_json: bool) -> int:
-    """Run a command's work to its end and return the exit status; a refusal is printed on one line."""
-    import asyncio
+def execute(work: Callable[[], Coroutine[Any, Any, None]], *, as_json: bool, quick: bool = False) -> int:
+    """Run a command's work to its end and return the exit status; a refusal is printed on one line.
 
+    With `quick` on the event loop that is worth its import in a process that stays.
+    """
     from hopline_rpc.errors import HoplineError
 
     try:
-        asyncio.run(work())
+        with asyncio.Runner(loop_factory=_quick_loop if quick else None) as runner:
+            runner.run(work())
     except HoplineError as error:
         report(_advised(error), as_json=as_json)
         return REFUSED
     return 0
+
+
+def _quick_loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
 
 
 def _advised(error: HoplineError) -> HoplineError:

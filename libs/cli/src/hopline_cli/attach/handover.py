@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from hopline.runtime.v1 import tunnel_pb2
-from hopline_rpc.principals import looks_like_token
 
 from hopline_cli import shapes
 from hopline_cli.attach.isolation import Account
@@ -21,6 +20,7 @@ from hopline_cli.secret import write_private
 
 SOCKET: Final = "mcp.sock"
 _PLACEHOLDER: Final = re.compile(r"\{(mcp_config|prompt)\}")
+_TOKEN: Final = re.compile(r"hpl_[a-z]_[A-Za-z0-9_-]{43}")
 # Ours begin so; what the daemon itself was told by them is not for the command.
 _OURS: Final = "HOPLINE_"
 
@@ -87,7 +87,7 @@ def cleaned(env: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in env.items()
-        if not name.startswith(_OURS) and name not in dropped and not looks_like_token(value.strip())
+        if not name.startswith(_OURS) and name not in dropped and not _TOKEN.search(value)
     }
 
 

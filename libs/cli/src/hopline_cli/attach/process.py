@@ -11,11 +11,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, cast
 
+from hopline_client import TurnFailed
+
 from hopline_cli.attach.isolation import Account
 
 MAX_ANSWER: Final = 256 * 1024
 _TOO_LONG: Final = "the answer is larger than 256 KiB"
-_STDERR_TAIL: Final = 4096
+# The mesh carries reasons of up to 2000 characters.
+_STDERR_TAIL: Final = 1500
 _STDERR_LINES: Final = 10
 # What a group gets between SIGTERM and SIGKILL, and its pipes after that.
 TERM_SECONDS: Final = 3.0
@@ -23,10 +26,6 @@ _PIPE_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.02
 _SUBREAPER: Final = 36
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-
-
-class TurnFailed(Exception):  # noqa: N818 - the turn failed, not this program
-    """The command did not bring an answer; the text is the reason that the caller gets."""
 
 
 class Watchdog(Protocol):

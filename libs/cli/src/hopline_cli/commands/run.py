@@ -2,14 +2,59 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from hopline_cli.verbs import Data
+from hopline_cli.output import Output
+from hopline_cli.verbs import AsJson, Data, Workspace, execute
 
 app = typer.Typer()
+
+
+def _default_data() -> Path:
+    return Path(os.environ.get("HOPLINE_DATA") or Path.home() / ".hopline")
+
+
+@app.command("up")
+def up(
+    data: Data = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings as YAML.", show_default=False)
+    ] = None,
+    any_port: Annotated[
+        bool, typer.Option("--any-port", help="Listen on free ports; endpoints.json says which.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the whole mesh in this process, on SQLite; Ctrl-C drains it."""
+    from hopline_cli.running.up import run_up
+
+    folder = (data or _default_data()).expanduser().absolute()
+    out = Output(as_json=as_json)
+    raise typer.Exit(
+        execute(lambda: run_up(folder, config, any_port=any_port, out=out), as_json=as_json, quick=True)
+    )
+
+
+@app.command("serve")
+def serve(
+    name: Annotated[str, typer.Argument(metavar="SERVICE", help="registry, relay, quota or gateway.")],
+    bind: Annotated[
+        str, typer.Option("--bind", metavar="ADDRESS", help="Where to listen, host:port.", show_default=False)
+    ] = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one service of a mesh; HOPLINE_* variables set it up."""
+    from hopline_cli.running.serve import run_serve
+
+    out = Output(as_json=as_json)
+    raise typer.Exit(
+        execute(lambda: run_serve(name, bind=bind, data=data, out=out), as_json=as_json, quick=True)
+    )
 
 
 @app.command("mcp")
@@ -26,3 +71,49 @@ def mcp(
     from hopline_cli.pipe import run
 
     raise typer.Exit(run(data, token_file))
+
+
+@app.command("attach", context_settings={"allow_interspersed_args": False})
+def attach(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND…", help="Run for each turn: prompt in, answer out.")
+    ],
+    agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="The agent whose turns to run.")],
+    max_turns: Annotated[int, typer.Option(min=1, max=1000, help="Turns at once.")] = 8,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="F", help="File with the agent's token.", show_default=False),
+    ] = None,
+    data: Data = None,
+    workspace: Workspace = None,
+    socket_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where sessions' sockets go.", show_default=False)
+    ] = None,
+    user: Annotated[
+        str, typer.Option(metavar="U", help="Run the command as this user (needs root).", show_default=False)
+    ] = "",
+    prompt: Annotated[
+        Literal["fenced", "raw"], typer.Option(help="Text of other agents fenced, or bare.")
+    ] = "fenced",
+    as_json: AsJson = False,
+) -> None:
+    """Give an agent a worker: run COMMAND for each of its turns.
+
+    The prompt is COMMAND's standard input, its standard output the answer. `{mcp_config}` and `{prompt}` in
+    its words are replaced. It gets a socket of its own session, and no credential.
+    """
+    from hopline_cli.attach.daemon import AttachOptions, run_attach
+
+    out = Output(as_json=as_json)
+    options = AttachOptions(
+        agent=agent,
+        command=tuple(command),
+        max_turns=max_turns,
+        prompt=prompt,
+        token_file=token_file,
+        data=data,
+        workspace=workspace,
+        socket_dir=socket_dir,
+        user=user,
+    )
+    raise typer.Exit(execute(lambda: run_attach(options, out), as_json=as_json))

@@ -1,0 +1,127 @@
+"""`hopline up`: the whole mesh in one process and one event loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
+
+from hopline_rpc import logs, telemetry
+from hopline_rpc.clock import SystemClock
+from hopline_rpc.errors import HoplineError
+from hopline_rpc.ids import Ids
+from hopline_rpc.service import GrpcService, RunningService, Service, Wiring
+from hopline_rpc.settings import ServiceSettings
+from hopline_rpc.span_export import SqliteSpanExporter
+
+from hopline_cli.output import Output
+from hopline_cli.running.config import UpConfig, read_config
+from hopline_cli.running.datadir import ADMIN_TOKEN, SPANS, DataDirectory
+from hopline_cli.running.services import close_all, installed, listen, wait_until_ready
+from hopline_cli.running.signals import stop_on_signals
+
+_NAME: Final = "embedded"
+
+
+@runtime_checkable
+class TokenMaker(Protocol):
+    """What the registry of an embedded mesh does for the process it runs in."""
+
+    async def service_token(self, name: str) -> str:
+        """Make this process's own credential."""
+        ...
+
+
+@dataclass
+class EmbeddedMesh:
+    """The services of one mesh, wired to each other in this process."""
+
+    data: Path
+    config: UpConfig
+    any_port: bool = False
+    services: Mapping[str, Service] = field(default_factory=installed)
+    running: list[RunningService] = field(default_factory=list)
+    addresses: dict[str, str] = field(default_factory=dict)
+    _token: str = ""
+
+    async def start(self) -> None:
+        """Open every service in order, each with its port, and wait until all can serve."""
+        clock = SystemClock()
+        ids = Ids(clock)
+        channels: dict[str, object] = {}
+        for name, service in self.services.items():
+            wiring = Wiring(
+                data_dir=self.data,
+                channels=dict(channels),  # type: ignore[arg-type] # in-process channels are what stubs take
+                clock=clock,
+                ids=ids,
+                service_token=lambda: self._token,
+                settings=self.config.settings,
+                embedded=True,
+                spans=self.data / SPANS,
+            )
+            running = await service.open(wiring)
+            self.running.append(running)
+            if isinstance(running, TokenMaker):
+                self._token = await running.service_token(_NAME)
+            if isinstance(running, GrpcService):
+                channels[name] = running.server.channel()
+            self.addresses[name] = await listen(running, self._bind(service))
+        await wait_until_ready(self.running)
+
+    def _bind(self, service: Service) -> str:
+        given = self.config.listen.get(service.name)
+        return given or f"127.0.0.1:{0 if self.any_port else service.default_port}"
+
+    async def stop(self) -> None:
+        """Drain and close what was opened."""
+        await close_all(self.running)
+
+
+async def run_up(data: Path, config_file: Path | None, *, any_port: bool, out: Output) -> None:
+    """Run a mesh until told to stop. Raises `HoplineError` where it cannot start."""
+    os.umask(0o077)  # whatever lands in the data directory is for its owner
+    config = read_config(config_file)
+    settings = ServiceSettings.load(config.settings)
+    logs.configure(settings.log_level, settings.log_format)
+    with DataDirectory(data) as directory:
+        spans = telemetry.setup("hopline", SqliteSpanExporter(data / SPANS))
+        mesh = EmbeddedMesh(data, config, any_port)
+        async with AsyncExitStack() as stack:
+            if spans is not None:
+                stack.callback(spans.shutdown)
+            stack.push_async_callback(mesh.stop)
+            stack.callback(directory.withdraw)
+            stop = stop_on_signals()
+            is_first = not (data / ADMIN_TOKEN).exists()
+            await _start(mesh)
+            _tell(out, directory.announce(mesh.addresses), data, is_first=is_first)
+            await stop.wait()
+            if not out.as_json:
+                out.line("draining …")
+                out.flush()
+
+
+async def _start(mesh: EmbeddedMesh) -> None:
+    try:
+        await mesh.start()
+    except HoplineError as error:
+        if "in use" in error.message:
+            text = f"{error.message} (or use --any-port)"
+            raise HoplineError(error.reason, text, details=error.details) from None
+        raise
+
+
+def _tell(out: Output, endpoints: Mapping[str, object], data: Path, *, is_first: bool) -> None:
+    if out.as_json:
+        out.json(dict(endpoints))
+    else:
+        out.line(f"Hopline is up: {endpoints['gateway']} (data in {data})")
+        for name in ("registry", "relay", "quota"):
+            out.line(f"  {name:<9}{endpoints[name]}")
+        if is_first:
+            out.line(f"the admin token was written to {data / ADMIN_TOKEN} (for you alone)")
+    out.flush()
