@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -10,6 +11,7 @@ from hopline_quota.store import Store
 from hopline_quota.store.memory import MemoryStore
 
 from tests.quota.builders import Desk, HandClock
+from tests.quota.mesh import Mesh
 
 STORES: dict[str, Callable[[HandClock], Store]] = {"memory": MemoryStore}
 
@@ -35,3 +37,11 @@ async def desk(store: Store, clock: HandClock) -> Desk:
     desk = Desk(store, clock)
     await desk.seed(1)
     return desk
+
+
+@pytest.fixture
+async def mesh(tmp_path: Path) -> AsyncIterator[Mesh]:
+    """A registry and a quota service whose counters nobody has seeded."""
+    mesh = await Mesh.open(tmp_path)
+    yield mesh
+    await mesh.close()

@@ -188,7 +188,10 @@ class Machine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("name", STORES)
 def test_no_interleaving_makes_a_store_decide_otherwise_than_the_model(name: str) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        lambda: Machine(STORES[name]),
-        settings=settings(max_examples=80, stateful_step_count=60, deadline=None),
+    class OfStore(Machine):
+        def __init__(self) -> None:
+            super().__init__(STORES[name])
+
+    run_state_machine_as_test(
+        OfStore, settings=settings(max_examples=80, stateful_step_count=60, deadline=None)
     )

@@ -24,9 +24,10 @@ class RunningQuota:
 
     name = "quota"
 
-    def __init__(self, server: Server, guard: Guard) -> None:
+    def __init__(self, server: Server, guard: Guard, *, embedded: bool) -> None:
         self.server = server
         self._guard = guard
+        self._embedded = embedded
 
     async def ready(self) -> bool:
         """Tell whether it knows who may call."""
@@ -34,7 +35,10 @@ class RunningQuota:
 
     async def drain(self) -> None:
         """Finish what runs and take nothing new."""
-        await self.server.drain()
+        if self._embedded:
+            await self.server.drain(probe_seconds=0.0)  # nobody probes a part of one process
+        else:
+            await self.server.drain()
 
     async def close(self) -> None:
         """Stop serving and following; the counters go with the process."""
@@ -57,15 +61,20 @@ class QuotaService:
         verifier = AssertionVerifier(
             directory.public_key, settings.mesh_id, wiring.clock, directory.is_revoked
         )
+
+        async def is_fresh() -> bool:
+            return guard.follower.fresh
+
         server = Server(
             self.name,
             authenticator=guard.authenticator,
             clock=wiring.clock,
             ids=wiring.ids,
+            ready=is_fresh,
             tls=settings.tls,
             insecure=settings.insecure,
         )
-        running = RunningQuota(server, guard)
+        running = RunningQuota(server, guard, embedded=wiring.embedded)
         admission = AdmissionServicer(store, Admission(store, verifier.verify))
         server.add(add_AdmissionServiceServicer_to_server, admission)
         server.add(add_UsageServiceServicer_to_server, UsageServicer(UsageReader(store, directory)))
