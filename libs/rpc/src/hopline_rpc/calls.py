@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from hopline_rpc.errors import HoplineError, too_late
@@ -20,12 +20,15 @@ class CallInfo:
     """One call on its way through a service. Made by the interceptor, read by everyone."""
 
     __slots__ = (
+        "_closing",
         "_ids",
         "_request_id",
+        "_writing",
         "deadline",
         "ending",
         "method",
         "principal",
+        "responses",
         "streaming",
         "subject",
         "task",
@@ -42,6 +45,10 @@ class CallInfo:
         # On the event loop's clock. None: the call may take as long as it likes.
         self.deadline: float | None = None
         self.ending: HoplineError | None = None
+        # The handler's generator, when it streams responses over a socket.
+        self.responses: AsyncGenerator[Any, None] | None = None
+        self._writing = False
+        self._closing: asyncio.Task[None] | None = None
         self._request_id = request_id
         self._ids = ids
 
@@ -53,10 +60,30 @@ class CallInfo:
         return self._request_id
 
     def end(self, error: HoplineError) -> None:
-        """Stop the handler; its caller gets `error`."""
-        if self.ending is None:
-            self.ending = error
+        """Stop the handler; its caller gets `error`.
+
+        While a message is under way gRPC can send no status, and a client that does not read may hold
+        it up for long. Then the handler is closed at once, and the status follows the message.
+        """
+        if self.ending is not None:
+            return
+        self.ending = error
+        if not self._writing:
             self.task.cancel()
+        elif self.responses is not None:
+            self._closing = asyncio.get_running_loop().create_task(self.responses.aclose())
+
+    async def write(self, context: Any, response: Any) -> None:
+        """Send one response over a socket, or raise what ended the call meanwhile."""
+        self._writing = True
+        try:
+            await context.write(response)
+        finally:
+            self._writing = False
+        if self.ending is not None:
+            if self._closing is not None:
+                await self._closing
+            raise self.ending
 
     def expire(self) -> None:
         """Stop the handler because its time is over."""

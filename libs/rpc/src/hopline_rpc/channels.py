@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 import grpc
@@ -260,6 +260,8 @@ class ClientCall:
         if self._call is not None:
             return bool(self._call.cancel())
         self._cancelled = True
+        if isinstance(self._credentials, Coroutine):
+            self._credentials.close()  # nobody will await it
         return True
 
     def cancelled(self) -> bool:

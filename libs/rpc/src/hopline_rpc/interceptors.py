@@ -11,6 +11,7 @@ by validation). Handlers that stream responses may be async generators or write 
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -26,7 +27,7 @@ from opentelemetry.trace import Span
 
 from hopline_rpc import telemetry
 from hopline_rpc.auth import Authenticator
-from hopline_rpc.calls import CallInfo, LiveCalls, set_current_call
+from hopline_rpc.calls import CallInfo, LiveCalls, current_call, set_current_call
 from hopline_rpc.errors import HoplineError, from_rpc_error, internal, to_status, unauthenticated
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.rules import Rules
@@ -180,6 +181,17 @@ class Interceptor:
             )
 
 
+class StreamContext:
+    """The context of a handler that writes its responses itself."""
+
+    def __init__(self, context: Context, write: Callable[[Any], Awaitable[None]]) -> None:
+        self._context = context
+        self.write = write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
 class InProcess:
     """Marks the contexts of calls that never left the process."""
 
@@ -237,13 +249,21 @@ def _streaming_runner(behaviour: Behaviour, *, many: bool) -> Run:
     generates = inspect.isasyncgenfunction(behaviour)
 
     async def respond(request: Any, context: Context) -> None:
+        call = current_call()
+        if call is None or isinstance(context, InProcess):
+            # Nothing is under way inside the process: a status can follow at any moment.
+            write = context.write
+        else:
+            write = functools.partial(call.write, context)
         if not generates:
-            await behaviour(request, context)
+            await behaviour(request, StreamContext(context, write))
             return
         # Closed here and now, not whenever it is collected: its `finally` belongs to this call.
         async with aclosing(behaviour(request, context)) as responses:
+            if call is not None:
+                call.responses = responses
             async for response in responses:
-                await context.write(response)
+                await write(response)
 
     async def run_one(request: Message, context: Context) -> None:
         check(request)
