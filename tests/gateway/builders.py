@@ -323,7 +323,7 @@ class Rig:
     @asynccontextmanager
     async def client(
         self, token: str = "", mode: str = LEGACY, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[Client]:
+    ) -> AsyncIterator[Any]:
         """An official client."""
         given = {"Authorization": f"Bearer {token or self.token}", **(headers or {})}
         async with create_mcp_http_client(headers=given) as http:
@@ -362,11 +362,14 @@ def call_body(tool: str, arguments: Any, mode: str = LEGACY, meta: Mapping[str, 
 
 
 @asynccontextmanager
-async def running(settings: Mapping[str, str] | None = None, data_dir: Any = None) -> AsyncIterator[Rig]:
+async def running(
+    settings: Mapping[str, str] | None = None, data_dir: Any = None, bind: str = "127.0.0.1:0"
+) -> AsyncIterator[Rig]:
     """Start services and a gateway on a free port, and stop all of it."""
     clock = ManualClock()
     ids = Ids(clock)
-    registry, relay = Registry(clock), Relay()
+    # They implement what the gateway calls.
+    registry, relay = Registry(clock), Relay()  # type: ignore[abstract]
     verifier = AssertionVerifier(lambda kid: registry.key.public(), MESH_ID, clock)
     servers = [
         Server(name, authenticator=Authenticator(verifier, None, clock), clock=clock, ids=ids)
@@ -389,7 +392,7 @@ async def running(settings: Mapping[str, str] | None = None, data_dir: Any = Non
     )
     gateway = await SERVICE.open(wiring)
     try:
-        url = await gateway.start("127.0.0.1:0")
+        url = await gateway.start(bind)
         yield Rig(clock, registry, relay, gateway, url, token, servers)
     finally:
         await gateway.close()

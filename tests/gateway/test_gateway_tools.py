@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hopline.relay.v1 import message_pb2
-from hopline_gateway.texts import NOTICE
+from hopline_rpc.fence import NOTICE
 
 from tests.gateway import builders
 from tests.gateway.builders import Rig
@@ -113,10 +114,11 @@ async def test_a_send_without_request_id_gets_one_of_its_own(rig: Rig) -> None:
     assert len(set(ids)) == 2
 
 
-@pytest.mark.parametrize("payload", [None, False, 0, "", [], {}, "text", 1.5])
-async def test_a_payload_may_be_any_json_value(rig: Rig, payload: Any) -> None:
-    await call(rig, builders.LEGACY, "send_message", {"agent": "weather", "text": "hi", "payload": payload})
-    assert rig.relay.last.request.payload_json != ""
+async def test_a_payload_may_be_any_json_value(rig: Rig, mode: str) -> None:
+    async with rig.client(mode=mode) as client:
+        for payload in (None, False, 0, "", [], {}, "text", 1.5):
+            await client.call_tool("send_message", {"agent": "weather", "text": "hi", "payload": payload})
+            assert json.loads(rig.relay.last.request.payload_json) == payload
 
 
 async def test_ask_returns_the_answer_and_the_ids(rig: Rig, mode: str) -> None:
@@ -258,24 +260,31 @@ async def test_cancel_tells_what_it_ended(rig: Rig, mode: str) -> None:
     assert rig.relay.last.request.session_id == "ses_1"
 
 
-@pytest.mark.parametrize(("asked", "got"), [(None, 50), (1, 1), (200, 200), (201, 200), (10**30, 200)])
-async def test_a_limit_is_clamped_to_a_page(rig: Rig, asked: int | None, got: int) -> None:
-    arguments = {} if asked is None else {"limit": asked}
-    await call(rig, builders.LEGACY, "list_threads", arguments)
-    assert rig.relay.last.request.page_size == got
+async def test_a_limit_is_clamped_to_a_page(rig: Rig) -> None:
+    async with rig.client() as client:
+        for arguments, got in (
+            ({}, 50),
+            ({"limit": 1}, 1),
+            ({"limit": 200}, 200),
+            ({"limit": 201}, 200),
+            ({"limit": 10**30}, 200),
+        ):
+            await client.call_tool("list_threads", arguments)
+            assert rig.relay.last.request.page_size == got
 
 
 @pytest.mark.parametrize("tool", ["ask", "check", "read_inbox"])
-@pytest.mark.parametrize(("asked", "got"), [(0, 0), (49, 49), (50, 50), (51, 50), (10**9, 50)])
-async def test_a_wait_is_clamped_to_50_seconds(rig: Rig, tool: str, asked: int, got: int) -> None:
-    arguments: dict[str, Any] = {
+async def test_a_wait_is_clamped_to_50_seconds(rig: Rig, tool: str) -> None:
+    arguments = {
         "ask": {"agent": "weather", "text": "x"},
         "check": {"turn_id": "trn_1"},
         "read_inbox": {},
     }[tool]
-    await call(rig, builders.LEGACY, tool, {**arguments, "wait_seconds": asked})
-    assert rig.relay.last.request.wait_seconds == got
-    assert got < rig.relay.last.seconds < got + 10
+    async with rig.client() as client:
+        for asked, got in ((0, 0), (49, 49), (50, 50), (51, 50), (10**30, 50)):
+            await client.call_tool(tool, {**arguments, "wait_seconds": asked})
+            assert rig.relay.last.request.wait_seconds == got
+            assert got < rig.relay.last.seconds < got + 10
 
 
 @pytest.mark.parametrize(("tool", "arguments", "seconds"), [

@@ -32,10 +32,9 @@ class Gateway:
         self._url = ""
         registry = wiring.channel("registry")
         self._guard = Guard(registry, settings.mesh_id, wiring.clock)
-        self._waits = Waits(wiring.clock, wiring.ids)
+        self.waits = Waits(wiring.clock, wiring.ids)
         mesh = Mesh(registry, wiring.channel("relay"), wiring.channel("quota"))
-        platform = PlatformServer(mesh, self._guard.follower, self._waits)
-        self._endpoint = McpEndpoint(platform.mcp, settings.body_seconds)
+        self._platform = PlatformServer(mesh, self._guard.follower, self.waits)
         self._listener: Listener | None = None
 
     async def open(self) -> None:
@@ -43,14 +42,15 @@ class Gateway:
         # At INFO the SDK logs a line for every stateless request.
         logging.getLogger("mcp").setLevel(logging.WARNING)
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
-        self._guard.protect(self._waits.live)
-        await self._guard.start()
+        self._guard.protect(self.waits.live)
+        # Not waited for: until the view is complete the gateway is not ready, and lets nobody in.
+        await self._guard.follower.start()
 
     async def start(self, bind: str = "") -> str:
         """Listen on `host:port`, by default the one of the settings, and return the URL."""
         bind = bind or self._settings.bind or f"127.0.0.1:{DEFAULT_PORT}"
         app = build_app(
-            endpoint=self._endpoint,
+            endpoint=McpEndpoint(self._platform.mcp, self._settings.body_seconds),
             authenticator=self._guard.authenticator,
             hosts=self._settings.hosts(bind),
             origins=self._settings.origins(),
@@ -85,7 +85,7 @@ class Gateway:
 
     async def drain(self) -> None:
         """End the waits, let what runs finish, and take nothing new."""
-        self._waits.end_all()
+        self.waits.end_all()
         if self._listener is not None:
             await self._listener.stop()
             self._listener = None

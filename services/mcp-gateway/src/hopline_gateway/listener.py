@@ -21,6 +21,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from hopline_gateway.settings import GatewaySettings
 
 _KEEP_ALIVE_SECONDS: Final = 60
+# Uvicorn counts on ten ticks a second.
+_TICK_SECONDS: Final = 0.1
 
 
 class Listener:
@@ -52,6 +54,7 @@ class Listener:
         if self._server is None or self._task is None:
             return
         self._server.should_exit = True
+        self._server.leaving.set()
         await self._task
         self._server = self._task = None
 
@@ -99,15 +102,28 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
+        self.leaving = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to whoever runs the process."""
         yield
 
+    async def main_loop(self) -> None:
+        """Tick as uvicorn does (it keeps the Date header), but leave at once when told to."""
+        ticks = 0
+        while not await self.on_tick(ticks):
+            ticks += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.leaving.wait(), _TICK_SECONDS)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so."""
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            # Meant for a process that is uvicorn's own; ours has other services in it.
+            raise RuntimeError("the HTTP application did not start") from None
         self.up.set()
 
 

@@ -85,4 +85,6 @@ def scalar(value: Any) -> str:
     """Write a value on one line: printable words as they are, everything else as JSON."""
     if isinstance(value, str) and value and value.isprintable() and value.strip() == value:
         return value
-    return json.dumps(value, ensure_ascii=False)
+    written = json.dumps(value, ensure_ascii=False)
+    # JSON escapes no line break but ASCII's, and Unicode has others.
+    return written if written.isprintable() else json.dumps(value)
