@@ -1,141 +1,243 @@
-"""The life of a turn: claimed, accepted, ended, queued again. Every method batches through the writer.
-
-What a turn is to a worker are `Held` pairs: its id and the attempt. Frames of an older attempt, or of an
-older attachment (`epoch`), change nothing.
-"""
+"""What tunnels may do with turns. Every method batches through the writer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from hopline.relay.v1 import message_pb2 as pb
+from hopline.quota.v1 import admission_pb2 as quota_pb
+from hopline_directory import Directory
+from hopline_rpc.clock import Clock
+from sqlalchemy import Row, bindparam, update
+
+from hopline_relay.admission import Admission
+from hopline_relay.batching import Batcher
+from hopline_relay.cancel import Cancels
+from hopline_relay.claims import Claims
+from hopline_relay.domain.values import LEASE_SECONDS, Actor, Fault
+from hopline_relay.endings import Ending, Endings, final_answer
+from hopline_relay.held import CancelOutcome, ClaimedTurn, ClaimWish, Held, TurnEnd
+from hopline_relay.journal import Journal
+from hopline_relay.signals import Signals
+from hopline_relay.store import turns as turn_store
+from hopline_relay.store.book import Book
+from hopline_relay.store.bulk import insert
+from hopline_relay.store.schema import attachments
+from hopline_relay.store.turns import Ended
+
+__all__ = ["CancelOutcome", "ClaimWish", "ClaimedTurn", "Held", "TurnEnd", "Turns"]
+
+_MAX_FAILURE = 2000
+
+Agent = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A turn as a worker holds it."""
-
-    turn_id: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimWish:
-    """Room for `capacity` turns of one agent; `attachment` and `epoch` say on which tunnel."""
+class _Touch:
+    """Turns of a worker whose lease or delivery is to change. `until` 0: they were accepted."""
 
     workspace_id: str
     agent_id: str
-    capacity: int
+    held: tuple[Held, ...]
     epoch: int
-    attachment: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedTurn:
-    """A turn that was just claimed for a tunnel, with all that its worker has to know.
-
-    `messages` are as the agent may see them, oldest first. Times are unix seconds. `traceparent` is the
-    context under which the worker's own spans belong.
-    """
-
-    turn_id: str
-    workspace_id: str
-    agent_id: str
-    attempt: int
-    session_id: str
-    session_title: str
-    channel: str
-    root_id: str
-    depth: int
-    cause: str
-    continued: bool
-    deadline: float
-    traceparent: str
-    sender_display: str
-    sender_kind: str
-    messages: list[pb.Message] = field(hash=False)
-    attachment: Any = None
-
-    @property
-    def held(self) -> Held:
-        """The turn as the worker will name it."""
-        return Held(self.turn_id, self.attempt)
-
-
-@dataclass(frozen=True, slots=True)
-class TurnEnd:
-    """How a worker says that a turn ended: by an answer (may be empty), a failure, or as cancelled."""
-
-    workspace_id: str
-    agent_id: str
-    held: Held
-    epoch: int
-    answer: str | None = None
-    failure: str | None = None
-    canceled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CancelOutcome:
-    """The state of the turn afterwards, and how many turns it ended."""
-
-    state: str
-    canceled: int
+    until: float
 
 
 class Turns:
-    """What the tunnels may do with turns."""
+    """Ties tunnels to the record. The dispatcher registers itself in the attributes."""
 
-    # Registered by the dispatcher; called on the event loop after the commit that is their cause.
-    # `{(workspace_id, agent_id)}` whose queue may have something to claim; agent_id "" is all of them.
-    on_claimable: Callable[[set[tuple[str, str]]], None]
-    # `[(workspace_id, agent_id, held, reason)]` that their workers must stop.
-    on_cancel: Callable[[list[tuple[str, str, Held, str]]], None]
-    # `(workspace_id, agent_id, token_id, code, message)`: end these attachments; token_id "" is all.
-    on_agent_gone: Callable[[str, str, str, str, str], None]
-    # `busy` or `idle` where a tunnel of the agent is open here, else None.
-    presence_source: Callable[[str, str], str | None]
-    # `none`, `user` or "" when nothing is attached.
-    isolation_source: Callable[[str, str], str]
-    # How many turns at once the tunnels of the agent that are open here take; 0 without any.
-    places_source: Callable[[str, str], int]
+    def __init__(
+        self,
+        journal: Journal,
+        directory: Directory,
+        admission: Admission,
+        endings: Endings,
+        cancels: Cancels,
+        claims: Claims,
+        signals: Signals,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._admission = admission
+        self._endings = endings
+        self._cancels = cancels
+        self._claims = claims
+        self._signals = signals
+        self._clock = clock
+        self._touches: Batcher[_Touch, list[Held]] = Batcher("leases", self._touch)
+        # `busy` or `idle` where a tunnel of the agent is open here, else None.
+        self.presence_source: Callable[[str, str], str | None] = lambda workspace_id, agent_id: None
+        # `none`, `user` or "" when nothing is attached.
+        self.isolation_source: Callable[[str, str], str] = lambda workspace_id, agent_id: ""
+        # How many turns at once the tunnels of the agent that are open here take; 0 without any.
+        self.places_source: Callable[[str, str], int] = lambda workspace_id, agent_id: 0
+        # `(workspace_id, agent_id, token_id, code, message)`: end these attachments; token_id "" is all.
+        self.on_agent_gone: Callable[[str, str, str, str, str], None] = _nobody
+        self._on_claimable: Callable[[set[Agent]], None] = lambda agents: None
+        signals.on_claimable(lambda agents: self._on_claimable(agents))
+
+    @property
+    def on_claimable(self) -> Callable[[set[Agent]], None]:
+        """Called with `{(workspace_id, agent_id)}` whose queue may hold something; "" is every agent."""
+        return self._on_claimable
+
+    @on_claimable.setter
+    def on_claimable(self, listener: Callable[[set[Agent]], None]) -> None:
+        self._on_claimable = listener
+
+    @property
+    def on_cancel(self) -> Callable[[list[tuple[str, str, Held, str]]], None]:
+        """Called with `[(workspace_id, agent_id, held, reason)]` that their workers must stop."""
+        return self._cancels.on_cancel
+
+    @on_cancel.setter
+    def on_cancel(self, listener: Callable[[list[tuple[str, str, Held, str]]], None]) -> None:
+        self._cancels.on_cancel = listener
+
+    async def drained(self) -> None:
+        """Wait until nothing is under way."""
+        await self._touches.drained()
+        await self._endings.drained()
 
     async def attach(self, workspace_id: str, agent_id: str) -> int:
         """Count one more attachment of the agent and return its epoch."""
-        ...
+        return await self._journal.write(lambda book: _attach(book, workspace_id, agent_id))
 
-    async def resume(
-        self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int
-    ) -> list[Held]:
-        """Move turns that a worker still holds to its new attachment; returns those that are still its own."""
-        ...
+    async def resume(self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int) -> list[Held]:
+        """Move turns that a worker still holds to its new attachment; returns those still its own."""
+        until = self._clock.now() + LEASE_SECONDS
+
+        def op(book: Book) -> list[Held]:
+            rows = _held_rows(book, workspace_id, agent_id, held, None)
+            turn_store.set_leases(book, rows, until, self._journal.instance_id, epoch)
+            return [Held(row.id, row.attempt) for row in rows]
+
+        return await self._journal.write(op)
 
     async def claim(self, wishes: Sequence[ClaimWish]) -> list[ClaimedTurn]:
         """Claim queued turns, oldest first, at most one a session, as far as there are run slots."""
-        ...
+        return await self._claims.claim(wishes)
 
     async def accepted(self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int) -> None:
         """Note that the worker has taken these turns."""
-        ...
+        await self._touches.submit(_Touch(workspace_id, agent_id, tuple(held), epoch, 0.0))
 
     async def end(self, end: TurnEnd) -> bool:
         """Record the end of a turn. False: the frame was stale. Commits before it returns."""
-        ...
+        answer, fault = final_answer(end.answer)
+        state, delivery = "completed", "done"
+        if end.canceled:
+            state, delivery, fault = "canceled", "failed", Fault("canceled", "its worker stopped it")
+        elif end.failure is not None or fault is not None:
+            state, delivery = "failed", "failed"
+            fault = fault or Fault("turn_failed", (end.failure or "")[:_MAX_FAILURE] or "its worker failed")
+        ended = Ended(
+            end.workspace_id,
+            end.held.turn_id,
+            ("running",),
+            state,
+            delivery,
+            attempt=end.held.attempt,
+            epoch=end.epoch,
+            fault=fault,
+            actor=Actor("agent", end.agent_id),
+        )
+        return await self._endings.end(Ending(ended, answer))
 
     async def renew(self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int) -> list[Held]:
         """Renew leases; returns the turns that are no longer this worker's."""
-        ...
+        until = self._clock.now() + LEASE_SECONDS
+        kept = await self._touches.submit(_Touch(workspace_id, agent_id, tuple(held), epoch, until))
+        return [each for each in held if each not in kept]
 
     async def tunnel_lost(self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int) -> None:
         """Give a worker whose stream broke 30 s to come back for these turns."""
-        ...
+        await self.renew(workspace_id, agent_id, held, epoch)
 
     async def give_back(self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int) -> None:
         """Queue turns again that were claimed but never reached a worker; costs them no attempt."""
-        ...
+
+        def op(book: Book) -> list[Row[Any]]:
+            rows = _held_rows(book, workspace_id, agent_id, held, epoch)
+            turn_store.requeue(book, rows, lambda each: self._directory.policy(each).queue_seconds, free=True)
+            return rows
+
+        rows = await self._journal.write(op)
+        await self._admission.end(
+            [
+                quota_pb.EndTurnItem(
+                    turn_id=row.id,
+                    workspace_id=row.workspace_id,
+                    agent_id=row.agent_id,
+                    kind=quota_pb.END_KIND_REQUEUED,
+                    attempt=row.attempt,
+                )
+                for row in rows
+            ]
+        )
+        self._signals.claimable({(workspace_id, agent_id), (workspace_id, "")} if rows else ())
 
     async def cancel(self, workspace_id: str, turn_id: str, reason: str) -> CancelOutcome:
         """End a turn and what only it waits for."""
-        ...
+        return await self._cancels.cancel(workspace_id, turn_id, Fault("canceled", reason))
+
+    async def _touch(self, touches: list[_Touch]) -> list[list[Held]]:
+        def op(book: Book) -> list[list[Held]]:
+            kept = []
+            for touch in touches:
+                rows = _held_rows(book, touch.workspace_id, touch.agent_id, touch.held, touch.epoch)
+                if touch.until:
+                    turn_store.set_leases(book, rows, touch.until, self._journal.instance_id)
+                else:
+                    turn_store.set_deliveries(book.connection, [(row, "taken") for row in rows])
+                kept.append([Held(row.id, row.attempt) for row in rows])
+            return kept
+
+        return await self._journal.write(op)
+
+
+def _nobody(workspace_id: str, agent_id: str, token_id: str, code: str, message: str) -> None:
+    """Stand in for the dispatcher where there is none."""
+
+
+def _held_rows(
+    book: Book, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int | None
+) -> list[Row[Any]]:
+    """Return those of the turns that are running, this worker's and at this attempt."""
+    rows = turn_store.find(book.connection, {(workspace_id, each.turn_id) for each in held})
+    found = []
+    for each in held:
+        row = rows.get((workspace_id, each.turn_id))
+        if (
+            row is not None
+            and row.agent_id == agent_id
+            and row.state == "running"
+            and not row.batch_id
+            and row.attempt == each.attempt
+            and epoch in (None, row.epoch)
+        ):
+            found.append(row)
+    return found
+
+
+_COUNT = (
+    update(attachments)
+    .where(attachments.c.workspace_id == bindparam("workspace"), attachments.c.agent_id == bindparam("agent"))
+    .values(epoch=attachments.c.epoch + 1)
+    .returning(attachments.c.epoch)
+)
+
+
+def _attach(book: Book, workspace_id: str, agent_id: str) -> int:
+    values = {"workspace": workspace_id, "agent": agent_id}
+    epoch: int | None = book.connection.execute(_COUNT, values).scalar_one_or_none()
+    if epoch is None:
+        epoch = 1
+        insert(
+            book.connection,
+            attachments,
+            [{"workspace_id": workspace_id, "agent_id": agent_id, "epoch": epoch}],
+        )
+    return epoch

@@ -2,43 +2,228 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from hopline.relay.v1 import message_pb2 as pb
+from hopline.relay.v1.message_pb2_grpc import MessageServiceServicer
+from hopline_rpc import telemetry
+from hopline_rpc.auth import current_principal
+from hopline_rpc.errors import invalid
 from hopline_rpc.principals import Principal
+
+from hopline_relay.asks import Asks
+from hopline_relay.domain.values import MAX_INBOX_PAGE, MAX_WAIT_SECONDS
+from hopline_relay.drafts import Draft
+from hopline_relay.inbox import Inbox
+from hopline_relay.sends import Sends
+from hopline_relay.threads import Threads
+from hopline_relay.view import Views
+
+_DEFAULT_INBOX = 50
 
 
 class MessageHandlers:
     """One entry point a method, for unary calls and for calls over a tunnel alike.
 
     `turn_id` is the running turn that a call over a tunnel is made from: then the caller's session is
-    that turn's. Each raises HoplineError. Cancelling `ask` or `check` ends the wait, never the work.
+    that turn's. Each raises HoplineError. Cancelling `ask`, `check` or `take_inbox` ends the wait, never
+    the work.
     """
 
-    async def send(self, principal: Principal, request: pb.SendRequest, *, turn_id: str = "") -> pb.SendResponse:
+    def __init__(self, sends: Sends, asks: Asks, inbox: Inbox, views: Views) -> None:
+        self._sends = sends
+        self._asks = asks
+        self._inbox = inbox
+        self._views = views
+
+    async def send(
+        self, principal: Principal, request: pb.SendRequest, *, turn_id: str = ""
+    ) -> pb.SendResponse:
         """Send a message to 1-10 agents."""
-        ...
+        self._inbox.touch(principal)
+        sent = await self._sends.send(
+            Draft(
+                principal=principal,
+                kind="message",
+                to=tuple(request.to),
+                text=request.text,
+                subject=request.subject,
+                payload=_payload(request.payload_json),
+                thread_id=request.thread_id,
+                request_id=request.request_id.lower(),
+                caller_session_id=request.caller_session_id,
+                turn_id=turn_id,
+                traceparent=telemetry.current_traceparent(),
+            )
+        )
+        return pb.SendResponse(
+            message_id=sent.message_id,
+            thread_id=sent.thread_id,
+            depth=sent.depth,
+            deliveries=self._views.deliveries(principal, sent),
+        )
 
-    async def reply(self, principal: Principal, request: pb.ReplyRequest, *, turn_id: str = "") -> pb.ReplyResponse:
+    async def reply(
+        self, principal: Principal, request: pb.ReplyRequest, *, turn_id: str = ""
+    ) -> pb.ReplyResponse:
         """Answer a message that was delivered to the caller."""
-        ...
+        self._inbox.touch(principal)
+        sent = await self._sends.send(
+            Draft(
+                principal=principal,
+                kind="reply",
+                text=request.text,
+                payload=_payload(request.payload_json),
+                message_id=request.message_id,
+                request_id=request.request_id.lower(),
+                caller_session_id=request.caller_session_id,
+                turn_id=turn_id,
+                traceparent=telemetry.current_traceparent(),
+            )
+        )
+        return pb.ReplyResponse(
+            message_id=sent.message_id,
+            thread_id=sent.thread_id,
+            depth=sent.depth,
+            deliveries=self._views.deliveries(principal, sent),
+        )
 
-    async def done(self, principal: Principal, request: pb.DoneRequest, *, turn_id: str = "") -> pb.DoneResponse:
+    async def done(
+        self, principal: Principal, request: pb.DoneRequest, *, turn_id: str = ""
+    ) -> pb.DoneResponse:
         """End the turn of a message without an answer."""
-        ...
+        self._inbox.touch(principal)
+        return await self._inbox.done(principal, request.message_id)
 
     async def ask(self, principal: Principal, request: pb.AskRequest, *, turn_id: str = "") -> pb.AskResponse:
         """Ask an agent and wait for its answer."""
-        ...
+        self._inbox.touch(principal)
+        draft = Draft(
+            principal=principal,
+            kind="ask",
+            to=(request.agent,),
+            text=request.text,
+            session_id=request.session_id,
+            request_id=request.request_id.lower(),
+            caller_session_id=request.caller_session_id,
+            turn_id=turn_id,
+            traceparent=telemetry.current_traceparent(),
+        )
+        return pb.AskResponse(turn=await self._asks.ask(draft, wait_of(request)))
 
-    async def check(self, principal: Principal, request: pb.CheckRequest, *, turn_id: str = "") -> pb.CheckResponse:
+    async def check(
+        self, principal: Principal, request: pb.CheckRequest, *, turn_id: str = ""
+    ) -> pb.CheckResponse:
         """Look at a turn, or wait for it."""
-        ...
+        self._inbox.touch(principal)
+        view = await self._asks.check(
+            principal,
+            turn_id=request.turn_id,
+            session_id=request.session_id,
+            wait_seconds=wait_of(request),
+            caller_session_id=request.caller_session_id,
+            from_turn_id=turn_id,
+        )
+        return pb.CheckResponse(turn=view)
 
     async def take_inbox(
         self, principal: Principal, request: pb.TakeInboxRequest, *, turn_id: str = ""
     ) -> pb.TakeInboxResponse:
         """Take unread messages as one turn."""
-        ...
+        self._inbox.touch(principal)
+        return await self._inbox.take(
+            principal,
+            limit=min(request.limit or _DEFAULT_INBOX, MAX_INBOX_PAGE),
+            wait_seconds=min(request.wait_seconds, MAX_WAIT_SECONDS),
+            session_id=request.caller_session_id,
+            turn_id=turn_id,
+        )
 
     async def hand_back(self, principal: Principal, view: pb.TurnView) -> None:
-        """Tell that an answer returned by `ask` or `check` never reached the caller: it is delivered again."""
-        ...
+        """Deliver an answer again that `ask` or `check` returned and the caller never received."""
+        self.lost(principal, view)
+
+    def lost(self, principal: Principal, view: pb.TurnView) -> None:
+        """The same, from a callback."""
+        self._asks.hand_back(principal, view)
+
+
+class MessageServicer(MessageServiceServicer):
+    """The service."""
+
+    def __init__(self, handlers: MessageHandlers, threads: Threads) -> None:
+        self._handlers = handlers
+        self._threads = threads
+
+    async def Send(self, request: pb.SendRequest, context: Any) -> pb.SendResponse:
+        """Send."""
+        return await self._handlers.send(current_principal(), request)
+
+    async def Reply(self, request: pb.ReplyRequest, context: Any) -> pb.ReplyResponse:
+        """Reply."""
+        return await self._handlers.reply(current_principal(), request)
+
+    async def Done(self, request: pb.DoneRequest, context: Any) -> pb.DoneResponse:
+        """Finish without an answer."""
+        return await self._handlers.done(current_principal(), request)
+
+    async def Ask(self, request: pb.AskRequest, context: Any) -> pb.AskResponse:
+        """Ask and wait."""
+        principal = current_principal()
+        response = await self._handlers.ask(principal, request)
+        self._take_back_if_lost(principal, response.turn, context)
+        return response
+
+    async def Check(self, request: pb.CheckRequest, context: Any) -> pb.CheckResponse:
+        """Look, or wait."""
+        principal = current_principal()
+        response = await self._handlers.check(principal, request)
+        self._take_back_if_lost(principal, response.turn, context)
+        return response
+
+    async def TakeInbox(self, request: pb.TakeInboxRequest, context: Any) -> pb.TakeInboxResponse:
+        """Take unread messages."""
+        return await self._handlers.take_inbox(current_principal(), request)
+
+    async def PeekInbox(self, request: pb.PeekInboxRequest, context: Any) -> pb.PeekInboxResponse:
+        """Look at unread messages."""
+        return await self._threads.peek(current_principal(), request)
+
+    async def ListThreads(self, request: pb.ListThreadsRequest, context: Any) -> pb.ListThreadsResponse:
+        """List threads."""
+        return await self._threads.list_threads(current_principal(), request)
+
+    async def ListMessages(self, request: pb.ListMessagesRequest, context: Any) -> pb.ListMessagesResponse:
+        """List a thread's messages."""
+        return await self._threads.list_messages(current_principal(), request)
+
+    def _take_back_if_lost(self, principal: Principal, view: pb.TurnView, context: Any) -> None:
+        """Have an answer delivered again when the response that carried it could not be written."""
+        if not view.has_reply and not view.error.code:
+            return
+
+        def finished(ended: Any) -> None:
+            if ended.cancelled():
+                self._handlers.lost(principal, view)
+
+        context.add_done_callback(finished)
+
+
+def wait_of(request: Any) -> int | None:
+    """Return the wait that a request asks for; None where it leaves it open."""
+    return request.wait_seconds if request.HasField("wait_seconds") else None
+
+
+def _payload(text: str) -> str:
+    """Return a payload that is JSON, as it was given; anything else is refused."""
+    if text:
+        try:
+            json.loads(text, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            raise invalid("payload_json", "is not JSON; give the text of one JSON value") from None
+    return text
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)

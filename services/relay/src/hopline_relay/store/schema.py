@@ -21,10 +21,16 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    literal_column,
     text,
 )
 
 metadata = MetaData()
+
+# Written out where an index covers only rows in that state: a bound value would not match its condition.
+QUEUED = literal_column("'queued'", String)
+RUNNING = literal_column("'running'", String)
+OPEN = literal_column("'open'", String)
 
 
 def _id(name: str, **more: Any) -> Column[str]:
@@ -95,6 +101,8 @@ threads = Table(
     Column("reserved", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("last_at", Float, nullable=False),
+    Column("last_ordinal", BigInteger, nullable=False),
+    Index("threads_recent", "workspace_id", "last_ordinal"),
 )
 
 participants = Table(
@@ -187,13 +195,13 @@ sessions = Table(
     _number("number"),
     # True once closed.
     Column("closed", Boolean, nullable=False),
-    # The turn that runs in it.
+    # The turn that runs in it, and whether one ever did.
     _text("running_turn_id"),
+    Column("used", Boolean, nullable=False),
     _id("opened_by_kind"),
     _id("opened_by_id"),
     _text("opened_by_session_id"),
     Column("created_at", Float, nullable=False),
-    Column("last_at", Float, nullable=False),
     Column("ordinal", BigInteger, nullable=False),
     Index("sessions_agent", "workspace_id", "agent_id", "ordinal"),
     Index("sessions_opener", "workspace_id", "opened_by_id", "ordinal"),
@@ -262,6 +270,7 @@ turns = Table(
         "workspace_id",
         "agent_id",
         "ordinal",
+        "session_id",
         sqlite_where=text("state = 'queued'"),
         postgresql_where=text("state = 'queued'"),
     ),
@@ -374,6 +383,8 @@ audit_events = Table(
     # JSON.
     _text("details"),
     _text("trace_id"),
+    Index("audit_events_agent", "workspace_id", "agent_id", "seq"),
+    Index("audit_events_actor", "workspace_id", "actor_id", "seq"),
 )
 
 # How far the registry's own changes have been taken over into the log.

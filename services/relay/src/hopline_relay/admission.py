@@ -1,0 +1,255 @@
+"""The relay's side of admission: asks the quota service, tells it what became of charges, rebuilds it.
+
+What was charged is settled with the next call, or a moment later when there is none. Counters that were
+lost are rebuilt from the record under a new epoch before anything else is admitted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import grpc.aio
+from hopline.common.v1 import errors_pb2
+from hopline.quota.v1 import admission_pb2 as pb
+from hopline.quota.v1.admission_pb2_grpc import AdmissionServiceStub
+from hopline_directory import Directory
+from hopline_directory.records import Policy
+from hopline_rpc.calls import detach
+from hopline_rpc.clock import Clock, Handle, from_timestamp
+from hopline_rpc.errors import HoplineError
+
+from hopline_relay.batching import Batcher
+from hopline_relay.journal import Journal
+from hopline_relay.store import seeding
+
+log = logging.getLogger("hopline.relay.admission")
+
+T = TypeVar("T")
+
+MAX_ITEMS: Final = 256
+MAX_TURNS: Final = 1024
+_MAX_SETTLED: Final = 4096
+_IDLE_FLUSH_SECONDS: Final = 1.0
+_RETRIES: Final = 5
+
+
+class Admission:
+    """One for each process. Everything raises `unavailable` when the quota service cannot be reached."""
+
+    def __init__(
+        self, channel: grpc.aio.Channel, journal: Journal, directory: Directory, clock: Clock
+    ) -> None:
+        self._stub = AdmissionServiceStub(channel)
+        self._journal = journal
+        self._directory = directory
+        self._clock = clock
+        self.epoch = 0
+        self._settled: deque[pb.Settlement] = deque()
+        self._flush_timer: Handle | None = None
+        self._limits: dict[str, tuple[Policy, pb.Limits]] = {}
+        self._reseeds: Batcher[int, None] = Batcher("reseed", self._reseed)
+        self._waits: Batcher[pb.SetWaitingItem, None] = Batcher(
+            "set waiting", self._set_waiting, most=MAX_TURNS
+        )
+        self._ends: Batcher[pb.EndTurnItem, None] = Batcher("ends", self._end_posted, most=MAX_TURNS)
+
+    # --- what calls use ---------------------------------------------------------------------------
+
+    def limits(self, workspace_id: str) -> pb.Limits:
+        """Return the limits in force, as admission takes them."""
+        policy = self._directory.policy(workspace_id)
+        known = self._limits.get(workspace_id)
+        if known is not None and known[0] is policy:
+            return known[1]
+        rate = policy.pair_budget
+        limits = pb.Limits(
+            max_depth=policy.max_depth,
+            root_turns=policy.root_turns,
+            sent_per_day=policy.sent_per_day,
+            received_per_day=policy.received_per_day,
+            pair_budget=rate.count if rate else 0,
+            pair_window_seconds=rate.seconds if rate else 0,
+            inbox_backlog=policy.inbox_backlog,
+            causality_window_seconds=policy.causality_window_seconds,
+            agents=policy.agents,
+        )
+        self._limits[workspace_id] = (policy, limits)
+        return limits
+
+    async def admit(self, items: Sequence[pb.AdmitItem]) -> tuple[int, list[pb.AdmitResult]]:
+        """Decide items in order; returns the epoch they were charged in, and a result for each.
+
+        Every admitted item must be settled.
+        """
+        results: list[pb.AdmitResult] = []
+        epoch = self.epoch
+        for start in range(0, len(items), MAX_ITEMS):
+            part = items[start : start + MAX_ITEMS]
+
+            async def call(epoch: int, part: Sequence[pb.AdmitItem] = part) -> pb.AdmitResponse:
+                settled = self._take_settled()
+                request = pb.AdmitRequest(
+                    epoch=epoch, instance_id=self._journal.instance_id, settled=settled, items=part
+                )
+                try:
+                    response = await self._stub.Admit(request)
+                except BaseException:
+                    self._settled.extendleft(reversed(settled))
+                    # Whether these were charged is not known: they are given back, which is idempotent.
+                    for item in part:
+                        self.settle(item.key, committed=False)
+                    raise
+                return response
+
+            epoch, response = await self._retried(call)
+            results.extend(response.results)
+        return epoch, results
+
+    def settle(self, key: str, *, committed: bool) -> None:
+        """Say what became of a charge. Travels with the next call."""
+        self._settled.append(pb.Settlement(key=key, committed=committed))
+        if self._flush_timer is None:
+            self._flush_timer = self._clock.call_later(_IDLE_FLUSH_SECONDS, self._flush_soon)
+
+    async def begin(self, items: Sequence[pb.BeginTurnItem]) -> list[bool]:
+        """Count turns as running from now on; False where there is no run slot."""
+        started: list[bool] = []
+        for start in range(0, len(items), MAX_TURNS):
+            part = items[start : start + MAX_TURNS]
+
+            async def call(epoch: int, part: Sequence[pb.BeginTurnItem] = part) -> pb.BeginTurnResponse:
+                return await self._stub.BeginTurn(pb.BeginTurnRequest(epoch=epoch, items=part))
+
+            _, response = await self._retried(call)
+            started.extend(state == pb.BEGIN_STATE_STARTED for state in response.states)
+        return started
+
+    async def end(self, items: Sequence[pb.EndTurnItem]) -> None:
+        """Tell of turns that have ended, were dropped or are queued again."""
+        for start in range(0, len(items), MAX_TURNS):
+            part = items[start : start + MAX_TURNS]
+
+            async def call(epoch: int, part: Sequence[pb.EndTurnItem] = part) -> pb.EndTurnResponse:
+                return await self._stub.EndTurn(pb.EndTurnRequest(epoch=epoch, items=part))
+
+            await self._retried(call)
+
+    async def set_waiting(self, workspace_id: str, turn_id: str, *, waiting: bool) -> None:
+        """Give the run slot of a turn back while it waits, or retake it."""
+        await self._waits.submit(
+            pb.SetWaitingItem(turn_id=turn_id, workspace_id=workspace_id, waiting=waiting)
+        )
+
+    def post_waiting(self, workspace_id: str, turn_id: str, *, waiting: bool) -> None:
+        """The same, without waiting for it."""
+        self._waits.post(pb.SetWaitingItem(turn_id=turn_id, workspace_id=workspace_id, waiting=waiting))
+
+    def post_ends(self, items: Sequence[pb.EndTurnItem]) -> None:
+        """Tell of ends of turns, without waiting for it."""
+        for item in items:
+            self._ends.post(item)
+
+    async def close(self) -> None:
+        """Tell what is still to be told."""
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+        await self._waits.drained()
+        await self._ends.drained()
+        await self._flush()
+
+    # --- seeding ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Rebuild the counters from the record, which settles whatever an earlier process left open."""
+        await self._reseeds.submit(self.epoch)
+
+    async def refresh_epoch(self) -> None:
+        """Take over the epoch that stands in the record: another process has seeded."""
+        self.epoch = await self._journal.read(seeding.read_epoch)
+
+    async def _reseed(self, lost: list[int]) -> list[None]:
+        """Seed a new epoch, unless that has been done since `lost` was seen."""
+        if self.epoch and max(lost) < self.epoch:
+            return [None] * len(lost)
+        windows = {
+            each.id: seeding.Windows(
+                policy.causality_window_seconds, policy.pair_budget.seconds if policy.pair_budget else 0
+            )
+            for each in self._directory.workspaces()
+            for policy in [self._directory.policy(each.id)]
+        }
+        # The new epoch is committed first: whoever admitted under the old one can commit no more, so that
+        # what is read next is everything that was ever charged.
+        epoch = await self._journal.write(seeding.next_epoch)
+        now = self._clock.now()
+        seed = await self._journal.read(lambda connection: seeding.build(connection, epoch, windows, now))
+        response = await self._stub.Seed(seed)
+        self._settled.clear()
+        self.epoch = response.epoch
+        if not response.accepted:
+            await self.refresh_epoch()
+        log.info("counters rebuilt from the record, epoch %d", self.epoch)
+        return [None] * len(lost)
+
+    async def _retried(self, call: Callable[[int], Awaitable[Any]]) -> tuple[int, Any]:
+        """Make a call, and again when the counters had to be rebuilt first."""
+        for _ in range(_RETRIES):
+            epoch = self.epoch
+            response = await call(epoch)
+            if not response.counters_lost:
+                return epoch, response
+            await self._reseeds.submit(epoch)
+        raise HoplineError("unavailable", "the counters are being rebuilt; try again", retry_after=1.0)
+
+    # --- settling ---------------------------------------------------------------------------------
+
+    def _take_settled(self) -> list[pb.Settlement]:
+        return [self._settled.popleft() for _ in range(min(_MAX_SETTLED, len(self._settled)))]
+
+    def _flush_soon(self) -> None:
+        self._flush_timer = None
+        if self._settled:
+            detach(self._flush(), name="settle charges")
+
+    async def _flush(self) -> None:
+        while self._settled:
+            settled = self._take_settled()
+            try:
+                response = await self._stub.Refund(pb.RefundRequest(epoch=self.epoch, settled=settled))
+            except HoplineError as error:
+                log.warning("charges could not be settled: %s", error.message)
+                self._settled.extendleft(reversed(settled))
+                return
+            if response.counters_lost:
+                return  # they went with the counters
+
+    async def _end_posted(self, items: list[pb.EndTurnItem]) -> list[None]:
+        await self.end(items)
+        return [None] * len(items)
+
+    async def _set_waiting(self, items: list[pb.SetWaitingItem]) -> list[None]:
+        await self._retried(
+            lambda epoch: self._stub.SetWaiting(pb.SetWaitingRequest(epoch=epoch, items=items))
+        )
+        return [None] * len(items)
+
+
+def refused(refusal: pb.Refusal, now: float, name_of: Callable[[str], str]) -> HoplineError:
+    """Turn a refusal into the caller's error; recipients are named as the caller may see them."""
+    message, details = refusal.message, dict[str, str | int]()
+    if refusal.recipient_id:
+        name = name_of(refusal.recipient_id)
+        message = message.replace(refusal.recipient_id, name)
+        details["agent"] = name
+    if refusal.limit:
+        details["limit"] = refusal.limit
+        details["used"] = refusal.used
+    retry_after = None
+    if refusal.HasField("resets_at"):
+        retry_after = max(0.0, from_timestamp(refusal.resets_at) - now)
+        details["resets_at"] = refusal.resets_at.ToJsonString()
+    reason = errors_pb2.ErrorReason.Name(refusal.reason).removeprefix("ERROR_REASON_").lower()
+    return HoplineError(reason, message, details=details, quota=(reason, message), retry_after=retry_after)

@@ -1,0 +1,118 @@
+"""The messages that carry an answer, or the news that none will come, back to whoever asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hopline_rpc.clock import utc_day
+from hopline_rpc.ids import IdMaker
+from sqlalchemy import Row
+
+from hopline_relay.domain.values import MESH, Actor, Fault
+from hopline_relay.store.writing import Copy, Outgoing
+
+
+def answer(
+    debt: Row[Any],
+    asked: Row[Any],
+    *,
+    sender: Actor,
+    text: str,
+    awaited: bool,
+    turn: Row[Any],
+    ids: IdMaker,
+    queue_seconds: float,
+) -> Outgoing:
+    """Return the message by which a debt is paid; `awaited`: a call waits for it, so that it wakes nobody."""
+    return _back(
+        debt,
+        asked,
+        kind="answer",
+        sender=sender,
+        text=text,
+        awaited=awaited,
+        ids=ids,
+        queue_seconds=queue_seconds,
+        session_id=turn.session_id,
+        turn_id=turn.id,
+        from_depth=turn.depth,
+        traceparent=turn.span or turn.traceparent,
+    )
+
+
+def notice(
+    debt: Row[Any],
+    asked: Row[Any],
+    *,
+    name: str,
+    fault: Fault,
+    ids: IdMaker,
+    queue_seconds: float,
+    now: float,
+) -> Outgoing:
+    """Return the mesh's own message to an agent whose question ends without an answer."""
+    outgoing = _back(
+        debt,
+        asked,
+        kind="notice",
+        sender=MESH,
+        text=f"{name} did not answer your message {asked.id}: {fault.message} ({fault.code}).",
+        awaited=False,
+        ids=ids,
+        queue_seconds=queue_seconds,
+        session_id="",
+        turn_id=debt.turn_id,
+        from_depth=asked.depth,
+        traceparent=asked.traceparent,
+    )
+    outgoing.root_id, outgoing.depth, outgoing.day = asked.root_id, asked.from_depth, utc_day(now)
+    return outgoing
+
+
+def _back(
+    debt: Row[Any],
+    asked: Row[Any],
+    *,
+    kind: str,
+    sender: Actor,
+    text: str,
+    awaited: bool,
+    ids: IdMaker,
+    queue_seconds: float,
+    session_id: str,
+    turn_id: str,
+    from_depth: int,
+    traceparent: str,
+) -> Outgoing:
+    if debt.creditor_kind == "user":
+        copy = Copy(kind="user", id=debt.creditor_id, state="taken" if awaited else "delivered")
+    elif awaited:
+        copy = Copy(kind="agent", id=debt.creditor_id, state="taken", session_id=debt.creditor_session_id)
+    else:
+        copy = Copy(
+            kind="agent",
+            id=debt.creditor_id,
+            session_id=debt.creditor_session_id,
+            turn_id=ids.new_id("trn"),
+        )
+    return Outgoing(
+        workspace_id=debt.workspace_id,
+        id=ids.new_id("msg"),
+        kind=kind,
+        sender=sender,
+        session_id=session_id,
+        turn_id=turn_id,
+        chain_turn_id=debt.creditor_turn_id,
+        body=text,
+        thread_id=debt.thread_id,
+        opens_thread=False,
+        in_reply_to=debt.message_id,
+        depth=asked.from_depth,
+        from_depth=from_depth,
+        root_id=asked.root_id,
+        admitted_as="answer",
+        day="",
+        traceparent=traceparent,
+        copies=[copy],
+        queue_seconds=queue_seconds,
+    )

@@ -1,0 +1,213 @@
+"""The relay put together, and taken apart."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from hopline.relay.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
+from hopline.relay.v1.delegation_pb2_grpc import add_DelegationServiceServicer_to_server
+from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_server
+from hopline.relay.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
+from hopline.runtime.v1.tunnel_pb2_grpc import add_TunnelServiceServicer_to_server
+from hopline_directory import Guard
+from hopline_rpc.paging import Pager
+from hopline_rpc.service import Wiring
+from hopline_rpc.serving import Server
+from hopline_store import Database, open_database
+
+from hopline_relay import recovery
+from hopline_relay.admission import Admission
+from hopline_relay.asks import Asks
+from hopline_relay.audit import Audit
+from hopline_relay.cancel import Cancels
+from hopline_relay.claims import Claims
+from hopline_relay.delegations import Delegations
+from hopline_relay.dispatch import Dispatcher
+from hopline_relay.endings import Endings
+from hopline_relay.handover import HandOver
+from hopline_relay.inbox import Inbox
+from hopline_relay.journal import Journal
+from hopline_relay.refusals import Refusals
+from hopline_relay.replies import Replies
+from hopline_relay.sends import Sends
+from hopline_relay.servicers.audit import AuditServicer
+from hopline_relay.servicers.delegations import DelegationServicer
+from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
+from hopline_relay.servicers.sessions import SessionServicer
+from hopline_relay.sessions import Sessions
+from hopline_relay.settings import DATABASE_FILE, RelaySettings
+from hopline_relay.signals import Signals
+from hopline_relay.starts import Starts
+from hopline_relay.sweep import Sweep
+from hopline_relay.takeover import TakeOver
+from hopline_relay.threads import Threads
+from hopline_relay.tunnel import TunnelServicer
+from hopline_relay.tunnel_stream import Tunnels
+from hopline_relay.turns import Turns
+from hopline_relay.view import Views
+from hopline_relay.waits import Waits
+
+# How long workers get to attach elsewhere when the relay goes.
+_DRAIN_SECONDS: Final = 2.0
+
+
+class RelayService:
+    """How the relay is found and opened."""
+
+    name = "relay"
+    default_port = 7402
+
+    async def open(self, wiring: Wiring) -> Relay:
+        """Open the database, follow the registry, rebuild the counters; opens no port."""
+        settings = RelaySettings.load(wiring.settings)
+        relay = Relay(wiring, settings, _open_store(wiring, settings))
+        try:
+            await relay.start()
+        except BaseException:
+            await relay.close()
+            raise
+        return relay
+
+
+SERVICE: Final = RelayService()
+
+
+class Relay:
+    """The running relay."""
+
+    name = "relay"
+
+    def __init__(self, wiring: Wiring, settings: RelaySettings, database: Database) -> None:
+        clock, ids = wiring.clock, wiring.ids
+        self._clock = clock
+        self._embedded = wiring.embedded
+        self._database = database
+        self._started = False
+        self._closed = False
+
+        registry = wiring.channel("registry")
+        self._guard = Guard(registry, settings.mesh_id, clock)
+        self.directory = directory = self._guard.directory
+        self.journal = journal = Journal(database, clock, ids.new_id("ins"))
+        self.signals = signals = Signals()
+        self.admission = admission = Admission(wiring.channel("quota"), journal, directory, clock)
+        self._waits = waits = Waits(journal)
+        self._hand_over = hand_over = HandOver(journal, directory, signals, ids, clock)
+        self._refusals = refusals = Refusals(journal, directory, clock)
+        self._endings = endings = Endings(
+            journal, directory, admission, waits, hand_over, signals, ids, clock
+        )
+        self._sends = sends = Sends(
+            journal,
+            directory,
+            admission,
+            waits,
+            hand_over,
+            signals,
+            refusals,
+            Starts(directory, waits, ids, journal.instance_id),
+            Replies(directory, waits, ids, journal.instance_id),
+            clock,
+        )
+        cancels = Cancels(journal, endings)
+        claims = Claims(journal, directory, admission, endings, signals, clock)
+        self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
+        self._inbox = inbox = Inbox(journal, directory, admission, endings, signals, ids, clock)
+        asks = Asks(journal, directory, admission, sends, waits, hand_over, endings, signals, ids, clock)
+        self.sweep = Sweep(journal, directory, admission, endings, cancels, turns, signals, clock)
+        self._departures = recovery.Departures(journal, directory, cancels, turns, signals)
+        self._takeover = TakeOver(registry, journal, clock)
+        self.dispatcher = Dispatcher(turns, directory, clock)
+
+        pager, views = Pager(), Views(directory)
+        self.handlers = MessageHandlers(sends, asks, inbox, views)
+        self.server = Server(
+            self.name,
+            authenticator=self._guard.authenticator,
+            clock=clock,
+            ids=ids,
+            ready=self.ready,
+            tls=settings.tls,
+            insecure=settings.insecure,
+        )
+        self._tunnels = TunnelServicer(
+            Tunnels(
+                dispatcher=self.dispatcher,
+                turns=turns,
+                handlers=self.handlers,
+                authenticator=self._guard.authenticator,
+                directory=directory,
+                ensure_fresh=self._guard.follower.ensure_fresh,
+                clock=clock,
+                ids=ids,
+            )
+        )
+        server = self.server
+        server.add(
+            add_MessageServiceServicer_to_server,
+            MessageServicer(self.handlers, Threads(journal, directory, inbox, views, pager)),
+        )
+        server.add(
+            add_SessionServiceServicer_to_server,
+            SessionServicer(Sessions(journal, directory, inbox, turns, views, pager, clock), asks),
+        )
+        server.add(
+            add_DelegationServiceServicer_to_server,
+            DelegationServicer(Delegations(journal, directory, cancels, inbox, views, pager)),
+        )
+        server.add(add_AuditServiceServicer_to_server, AuditServicer(Audit(journal, directory, pager)))
+        server.add(add_TunnelServiceServicer_to_server, self._tunnels)
+        self._guard.protect(server.live)
+        self._guard.follower.add_listener(self._departures.changed)
+
+    async def start(self) -> None:
+        """Take over what an earlier process has left, then begin to work."""
+        await self._guard.start()
+        await recovery.begin(self.journal, self.directory, self._inbox, self._clock)
+        await self._hand_over.recover()
+        await self.admission.start()
+        await self._departures.catch_up()
+        self._started = True
+        self._takeover.start()
+        self.dispatcher.start()
+        self.sweep.start()
+
+    async def ready(self) -> bool:
+        """Tell whether the store answers and the registry is heard of."""
+        return self._started and self._guard.follower.fresh and await self._database.ready()
+
+    async def drain(self) -> None:
+        """Hand out nothing more, let the workers go elsewhere, and finish what runs."""
+        await self._tunnels.drain(0.0 if self._embedded else _DRAIN_SECONDS)
+        if self._embedded:
+            await self.server.drain(probe_seconds=0.0)  # nobody probes a part of one process
+        else:
+            await self.server.drain()
+
+    async def close(self) -> None:
+        """Close everything, once what is under way has been written."""
+        if self._closed:
+            return
+        self._closed = True
+        await self.server.stop()
+        if self._started:
+            await self.sweep.close()
+            await self._takeover.close()
+            await self.dispatcher.close()
+            for part in (self._sends, self.turns, self._hand_over, self._waits, self._inbox, self._refusals):
+                await part.drained()
+            await self.admission.close()
+            await recovery.end(self.journal)
+        await self._guard.close()
+        await self._database.close()
+
+
+def _open_store(wiring: Wiring, settings: RelaySettings) -> Database:
+    """Open the database; a file and a folder for their owner alone."""
+    folder = wiring.data_dir or settings.data.expanduser()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file: Path = folder / DATABASE_FILE
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    return open_database(file, migrations="hopline_relay.migrations", name="relay")

@@ -1,0 +1,346 @@
+"""Asking and waiting: `ask`, a person's prompt, and `check`.
+
+A wait costs a future and a row. Its end, whatever ends it, never ends the work: an answer that comes
+later is delivered as a message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hopline.relay.v1 import message_pb2 as pb
+from hopline_directory import Directory
+from hopline_directory.records import VIEWER
+from hopline_rpc.clock import Clock
+from hopline_rpc.ids import IdMaker
+from hopline_rpc.principals import Principal
+from sqlalchemy import Connection, Row, bindparam, or_, select, update
+
+from hopline_relay.admission import Admission
+from hopline_relay.callers import no_session, no_turn, stand
+from hopline_relay.domain.values import Actor, Fault, clamp_wait
+from hopline_relay.drafts import Draft
+from hopline_relay.endings import Endings
+from hopline_relay.handover import HandOver
+from hopline_relay.journal import Journal
+from hopline_relay.sends import Sends
+from hopline_relay.signals import Signals
+from hopline_relay.store import turns as turn_store
+from hopline_relay.store import waiting
+from hopline_relay.store.book import Book
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.facts import Names, look_up
+from hopline_relay.store.schema import debts, deliveries, messages, turns
+from hopline_relay.store.turns import Ended
+from hopline_relay.view import turn_view
+from hopline_relay.waits import Outcome, Waiter, Waits
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A turn that somebody looks at, and what is known of its outcome."""
+
+    turn: Row[Any]
+    debt: Row[Any] | None
+    reply: Row[Any] | None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it came out, if it has."""
+        debt, turn = self.debt, self.turn
+        if debt is None:
+            return self._of_turn() if turn.state not in ("queued", "running") else None
+        if debt.state == "open":
+            return None
+        if self.reply is not None:
+            return Outcome("completed", self.reply.body, self.reply.payload, self.reply.id)
+        return Outcome(debt.state, fault=Fault(debt.error_code, debt.error_message))
+
+    def _of_turn(self) -> Outcome:
+        turn = self.turn
+        fault = Fault(turn.error_code, turn.error_message) if turn.error_code else None
+        return Outcome(turn.state, fault=fault)
+
+
+class Asks:
+    """Serves calls that may wait."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        directory: Directory,
+        admission: Admission,
+        sends: Sends,
+        waits: Waits,
+        hand_over: HandOver,
+        endings: Endings,
+        signals: Signals,
+        ids: IdMaker,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._admission = admission
+        self._sends = sends
+        self._waits = waits
+        self._hand_over = hand_over
+        self._endings = endings
+        self._signals = signals
+        self._ids = ids
+        self._clock = clock
+
+    async def ask(self, draft: Draft, wait_seconds: int | None) -> pb.TurnView:
+        """Send an ask or a prompt, and wait for the end of its turn."""
+        seconds = clamp_wait(wait_seconds)
+        waiter = Waiter(self._ids.new_id("wai"), draft.principal.id) if seconds else None
+        draft.waiter = waiter
+        sent = None
+        outcome = None
+        try:
+            sent = await self._sends.send(draft)
+            copy = sent.copies[0]
+            if sent.repeated:
+                return await self._look(
+                    draft.principal, copy.turn_id, seconds, from_turn_id=waiter.slot_turn_id if waiter else ""
+                )
+            if waiter is not None:
+                outcome = await self._wait(waiter, seconds, waiter.slot_turn_id)
+        except BaseException:
+            if waiter is not None:
+                self._gone(waiter)
+            raise
+        if waiter is not None:
+            self._waits.leave(waiter)
+            self._waits.forget(draft.principal.workspace_id, waiter.id)
+        state = "queued"
+        if outcome is None and waiter is not None:
+            state = await self._state_of(draft.principal.workspace_id, copy.turn_id)
+        return turn_view(
+            state,
+            outcome,
+            session_id=copy.session_id,
+            turn_id=copy.turn_id,
+            thread_id=sent.thread_id,
+            message_id=sent.message_id,
+            depth=sent.depth,
+        )
+
+    async def check(
+        self,
+        principal: Principal,
+        *,
+        turn_id: str,
+        session_id: str,
+        wait_seconds: int | None,
+        caller_session_id: str,
+        from_turn_id: str,
+    ) -> pb.TurnView:
+        """Look at a turn that the caller started, or wait for it; a session stands for its newest turn."""
+        from_turn = await self._calling_turn(principal, caller_session_id, from_turn_id)
+        if session_id:
+            turn_id = await self._newest(principal, session_id)
+        return await self._look(principal, turn_id, clamp_wait(wait_seconds), from_turn_id=from_turn)
+
+    def hand_back(self, principal: Principal, view: pb.TurnView) -> None:
+        """Deliver an answer as a message that a call returned and its caller never received."""
+        if principal.kind == "agent" and view.turn_id:
+            self._hand_over.back(principal.workspace_id, view.turn_id)
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    async def _wait(self, waiter: Waiter, seconds: int, turn_id: str) -> Outcome | None:
+        """Wait, with the run slot of the turn that the call comes from given back meanwhile."""
+        workspace_id = waiter.key[0]
+        if waiter.outcome is not None or not turn_id:
+            return await waiter.wait(self._clock, seconds)
+        await self._admission.set_waiting(workspace_id, turn_id, waiting=True)
+        self._signals.claimable({(workspace_id, "")})
+        try:
+            return await waiter.wait(self._clock, seconds)
+        finally:
+            self._admission.post_waiting(workspace_id, turn_id, waiting=False)
+
+    def _gone(self, waiter: Waiter) -> None:
+        """End a wait whose call was cancelled: what it was handed in the meantime is delivered instead."""
+        self._waits.leave(waiter)
+        workspace_id, turn_id = waiter.key
+        if not turn_id:
+            return
+        if waiter.outcome is not None:
+            self._hand_over.back(workspace_id, turn_id)
+        self._waits.forget(workspace_id, waiter.id)
+
+    async def _state_of(self, workspace_id: str, turn_id: str) -> str:
+        rows = await self._journal.read(
+            lambda connection: turn_store.find(connection, {(workspace_id, turn_id)})
+        )
+        row = rows.get((workspace_id, turn_id))
+        return row.state if row is not None and row.state in ("queued", "running") else "running"
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    async def _look(
+        self, principal: Principal, turn_id: str, seconds: int, *, from_turn_id: str
+    ) -> pb.TurnView:
+        watched = await self._watch(principal, turn_id)
+        outcome = watched.outcome
+        if outcome is None and seconds:
+            outcome = await self._wait_again(principal, watched, seconds, from_turn_id)
+            if outcome is None:
+                watched = await self._watch(principal, turn_id)
+                outcome = watched.outcome
+        elif watched.debt is not None and watched.debt.creditor_id == principal.id:
+            await self._take(principal, watched.debt)
+        turn = watched.turn
+        return turn_view(
+            turn.state if turn.state in ("queued", "running") else "running",
+            outcome,
+            session_id=turn.session_id,
+            turn_id=turn.id,
+            thread_id=turn.thread_id,
+            message_id=turn.message_id,
+            depth=turn.depth,
+        )
+
+    async def _wait_again(
+        self, principal: Principal, watched: _Watched, seconds: int, from_turn_id: str
+    ) -> Outcome | None:
+        turn = watched.turn
+        waiter = Waiter(self._ids.new_id("wai"), principal.id)
+        self._waits.register(turn.workspace_id, turn.id, waiter)
+        row = {
+            "workspace_id": turn.workspace_id,
+            "id": waiter.id,
+            "turn_id": turn.id,
+            "instance_id": self._journal.instance_id,
+            "waiter_kind": principal.kind,
+            "waiter_id": principal.id,
+            "waiter_turn_id": from_turn_id,
+            "created_at": self._clock.now(),
+        }
+        try:
+            await self._journal.write(lambda book: waiting.add(book.connection, row))
+            # It may have ended between the look and the registration.
+            outcome = (await self._watch(principal, turn.id)).outcome
+            if outcome is None:
+                outcome = await self._wait(waiter, seconds, from_turn_id)
+        except BaseException:
+            self._gone(waiter)
+            raise
+        self._waits.leave(waiter)
+        self._waits.forget(turn.workspace_id, waiter.id)
+        if outcome is not None and watched.debt is not None and watched.debt.creditor_id == principal.id:
+            await self._take(principal, watched.debt)
+        return outcome
+
+    async def _watch(self, principal: Principal, turn_id: str) -> _Watched:
+        key = (principal.workspace_id, turn_id)
+
+        def read(connection: Connection) -> tuple[Row[Any] | None, Row[Any] | None, Row[Any] | None]:
+            turn = by_id(connection, turns, {key}).get(key)
+            debt = by_id(connection, debts, {key}, debts.c.turn_id).get(key)
+            reply = None
+            if debt is not None and debt.reply_message_id:
+                reply_key = (key[0], debt.reply_message_id)
+                reply = by_id(connection, messages, {reply_key}).get(reply_key)
+            return turn, debt, reply
+
+        turn, debt, reply = await self._journal.read(read)
+        if turn is None or not self._may_watch(principal, turn):
+            raise no_turn(turn_id)
+        return _Watched(turn, debt, reply)
+
+    def _may_watch(self, principal: Principal, turn: Row[Any]) -> bool:
+        if turn.caused_by_id == principal.id:
+            return True
+        agent = self._directory.agent(principal.workspace_id, turn.agent_id)
+        return (
+            principal.kind == "user"
+            and agent is not None
+            and self._directory.role_on_agent(principal.id, agent) >= VIEWER
+        )
+
+    async def _newest(self, principal: Principal, session_id: str) -> str:
+        """Return the newest turn that the caller may look at in a session."""
+        mine = None if principal.kind == "user" else principal.id
+        query = (
+            select(turns.c.id)
+            .where(turns.c.workspace_id == principal.workspace_id, turns.c.session_id == session_id)
+            .order_by(turns.c.ordinal.desc())
+            .limit(1)
+        )
+        if mine is not None:
+            query = query.where(turns.c.caused_by_id == mine)
+        turn_id = await self._journal.read(lambda connection: connection.execute(query).scalar())
+        if turn_id is None:
+            raise no_session(session_id)
+        return str(turn_id)
+
+    async def _calling_turn(self, principal: Principal, session_id: str, turn_id: str) -> str:
+        """Return the running turn that the call is made from, if the mesh knows it."""
+        if turn_id or not session_id:
+            return turn_id
+        names = Names(sessions={(principal.workspace_id, session_id)})
+        facts = await self._journal.read(lambda connection: look_up(connection, names))
+        standing = stand(principal, "", session_id, facts, self._ids)
+        return standing.turn.id if standing.turn is not None and standing.turn.slot else ""
+
+    # --- taking -----------------------------------------------------------------------------------
+
+    async def _take(self, principal: Principal, debt: Row[Any]) -> None:
+        """Mark an answer as taken that `check` hands over, and drop the wake that is still queued."""
+        if principal.kind != "agent":
+            return
+        rows = await self._journal.write(lambda book: _drop_wake(book, debt, principal.id))
+        await self._endings.tell_quota(rows)
+
+
+_TAKE = (
+    update(deliveries)
+    .where(
+        deliveries.c.workspace_id == bindparam("workspace"),
+        deliveries.c.message_id == bindparam("message"),
+        deliveries.c.recipient_id == bindparam("recipient"),
+    )
+    .values(state="taken", turn_id="")
+)
+_ANSWERS = select(deliveries).join(
+    messages,
+    (messages.c.workspace_id == deliveries.c.workspace_id) & (messages.c.id == deliveries.c.message_id),
+)
+
+
+def _drop_wake(book: Book, debt: Row[Any], principal_id: str) -> list[Row[Any]]:
+    """Take the answer, or the notice that there is none, off its recipient's queue."""
+    query = _ANSWERS.where(
+        messages.c.workspace_id == debt.workspace_id,
+        messages.c.thread_id == debt.thread_id,
+        messages.c.in_reply_to == debt.message_id,
+        or_(messages.c.id == debt.reply_message_id, messages.c.kind == "notice"),
+        deliveries.c.recipient_id == principal_id,
+        deliveries.c.state == "queued",
+    )
+    dropped: list[Row[Any]] = []
+    for delivery in book.connection.execute(query).all():
+        wake = Ended(
+            debt.workspace_id,
+            delivery.turn_id,
+            ("queued",),
+            "canceled",
+            "taken",
+            fault=Fault("canceled", "its answer was handed over before"),
+            actor=Actor("agent", principal_id),
+        )
+        rows = turn_store.finish(book, [wake])
+        if rows:
+            book.connection.execute(
+                _TAKE,
+                {
+                    "workspace": debt.workspace_id,
+                    "message": delivery.message_id,
+                    "recipient": principal_id,
+                },
+            )
+        dropped.extend(rows)
+    return dropped

@@ -1,0 +1,131 @@
+"""The audit log for those who read it: pages, and events as they are committed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from google.protobuf import json_format
+from hopline.relay.v1 import audit_pb2 as pb
+from hopline_directory import Directory
+from hopline_directory.records import ADMIN, VIEWER
+from hopline_rpc.clock import from_timestamp, to_timestamp
+from hopline_rpc.paging import Pager, page_size
+from hopline_rpc.principals import Principal
+from sqlalchemy import Connection, Row
+
+from hopline_relay.journal import Journal
+from hopline_relay.store import audit
+from hopline_relay.store.audit import Filter
+
+_PAGE: Final = 200
+_END: Final = 2**62
+
+
+class Audit:
+    """Serves AuditService."""
+
+    def __init__(self, journal: Journal, directory: Directory, pager: Pager) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._pager = pager
+        self._watching: dict[asyncio.Event, str] = {}
+        journal.on_audit(self._grown)
+
+    async def list_events(self, principal: Principal, request: pb.ListEventsRequest) -> pb.ListEventsResponse:
+        """Return a page of events, oldest first or newest first."""
+        size = page_size(request.page_size)
+        since = getattr(request, "from")
+        wanted = Filter(
+            principal.workspace_id,
+            self._agents(principal, request.agent),
+            request.action,
+            from_timestamp(since) if request.HasField("from") else 0.0,
+            from_timestamp(request.to) if request.HasField("to") else 0.0,
+        )
+        query = (
+            "audit",
+            principal.workspace_id,
+            principal.id,
+            request.agent,
+            request.action,
+            wanted.since,
+            wanted.until,
+            request.descending,
+        )
+        position = self._pager.position(query, request.page_token)
+        seen = int(position[0]) if position and isinstance(position[0], int) else None
+        after, before = (0, seen or _END) if request.descending else (seen or 0, _END)
+        rows = await self._read(wanted, after, before, descending=request.descending, most=size + 1)
+        response = pb.ListEventsResponse(events=[_event(row) for row in rows[:size]])
+        if len(rows) > size:
+            response.next_page_token = self._pager.token(query, [rows[size - 1].seq])
+        return response
+
+    async def watch(
+        self, principal: Principal, request: pb.WatchEventsRequest
+    ) -> AsyncIterator[pb.WatchEventsResponse]:
+        """Yield events after a number as they are committed."""
+        news = asyncio.Event()
+        self._watching[news] = principal.workspace_id
+        seen = request.after_seq
+        try:
+            while True:
+                news.clear()
+                # What the reader may see is asked anew: a role may have been taken away meanwhile.
+                wanted = Filter(
+                    principal.workspace_id, self._agents(principal, request.agent), request.action
+                )
+                rows = await self._read(wanted, seen, _END, descending=False, most=_PAGE)
+                if rows:
+                    seen = rows[-1].seq
+                    yield pb.WatchEventsResponse(events=[_event(row) for row in rows])
+                if len(rows) < _PAGE:
+                    await news.wait()
+        finally:
+            del self._watching[news]
+
+    async def _read(
+        self, wanted: Filter, after: int, before: int, *, descending: bool, most: int
+    ) -> list[Row[Any]]:
+        def read(connection: Connection) -> list[Row[Any]]:
+            return audit.read(
+                connection, wanted, after=after, before=before, descending=descending, most=most
+            )
+
+        return await self._journal.read(read)
+
+    def _agents(self, principal: Principal, ref: str) -> tuple[str, ...] | None:
+        """Return whose events the reader may see and wants; None for all of the workspace's."""
+        if ref:
+            return (self._directory.resolve_for_person(principal, ref, VIEWER).id,)
+        if self._directory.workspace_role(principal.workspace_id, principal.id) >= ADMIN:
+            return None
+        return tuple(agent.id for agent in self._directory.for_person(principal, VIEWER).ordered)
+
+    def _grown(self, workspaces: list[str]) -> None:
+        for news, workspace_id in self._watching.items():
+            if workspace_id in workspaces:
+                news.set()
+
+
+def _event(row: Row[Any]) -> pb.Event:
+    event = pb.Event(
+        seq=row.seq,
+        at=to_timestamp(row.at),
+        action=row.action,
+        actor_kind=row.actor_kind,
+        actor_id=row.actor_id,
+        actor_name=row.actor_name,
+        agent_id=row.agent_id,
+        thread_id=row.thread_id,
+        message_id=row.message_id,
+        turn_id=row.turn_id,
+        session_id=row.session_id,
+        trace_id=row.trace_id,
+    )
+    if row.details:
+        json_format.ParseDict(json.loads(row.details), event.details)
+    return event

@@ -1,0 +1,86 @@
+"""Turns single calls into batches: whatever has queued up while one batch was under way is the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from hopline_rpc.calls import detach
+from hopline_rpc.errors import HoplineError
+
+log = logging.getLogger("hopline.relay")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+Handler = Callable[[list[Item]], Awaitable[Sequence[Result | BaseException]]]
+
+
+_Entry = tuple[Item, asyncio.Future[Result] | None]
+
+
+class Batcher(Generic[Item, Result]):
+    """Calls `handler` with at most `most` items at once, one call after the other, in order of arrival.
+
+    The handler returns a result or an exception for each. A caller that goes away does not end the work.
+    Over `bound` waiting items new ones are `overloaded`.
+    """
+
+    def __init__(
+        self, name: str, handler: Handler[Item, Result], *, most: int = 128, bound: int = 8192
+    ) -> None:
+        self._name = name
+        self._handler = handler
+        self._most = most
+        self._bound = bound
+        self._waiting: deque[_Entry[Item, Result]] = deque()
+        self._running: asyncio.Task[None] | None = None
+
+    async def submit(self, item: Item) -> Result:
+        """Add an item and wait for its result."""
+        if len(self._waiting) >= self._bound:
+            raise HoplineError("overloaded", "the relay has too much to do", retry_after=1.0)
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._add(item, future)
+        return await future
+
+    def post(self, item: Item) -> None:
+        """Add an item that nobody waits for; a failure is logged. Not bounded: it follows from calls."""
+        self._add(item, None)
+
+    async def drained(self) -> None:
+        """Wait until nothing is queued or under way."""
+        while self._running is not None:
+            await asyncio.wait({self._running})
+
+    def _add(self, item: Item, future: asyncio.Future[Result] | None) -> None:
+        self._waiting.append((item, future))
+        if self._running is None:
+            self._running = detach(self._run(), name=f"{self._name} batches")
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                batch = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
+                await self._treat(batch)
+        finally:
+            self._running = None
+
+    async def _treat(self, batch: list[_Entry[Item, Result]]) -> None:
+        try:
+            results = await self._handler([item for item, _ in batch])
+        except Exception as error:
+            results = [error] * len(batch)
+        for (_, future), result in zip(batch, results, strict=True):
+            if future is None:
+                if isinstance(result, BaseException):
+                    log.warning("%s: %r", self._name, result)
+            elif future.done():
+                continue
+            elif isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)

@@ -1,0 +1,118 @@
+"""Who calls, and from where: the caller's own state, its session and the turn it calls from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hopline_directory import Directory
+from hopline_directory.records import AgentRecord
+from hopline_rpc.errors import HoplineError, unauthenticated
+from hopline_rpc.ids import IdMaker
+from hopline_rpc.principals import Principal
+from sqlalchemy import Row
+
+from hopline_relay.domain.values import Actor
+from hopline_relay.store.facts import Facts
+from hopline_relay.store.sessions import SessionWish
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a call is made from. Without a session of its own it comes from the agent's inbox session.
+
+    `turn` is the running turn it is made from, where the mesh knows it.
+    """
+
+    session_id: str = ""
+    inbox: SessionWish | None = None
+    turn: Row[Any] | None = None
+
+
+def require_active(directory: Directory, principal: Principal) -> AgentRecord | None:
+    """Return the calling agent (None for a person); refuse one that is paused or not there yet."""
+    if principal.kind != "agent":
+        return None
+    agent = directory.agent(principal.workspace_id, principal.id)
+    if agent is None:
+        raise HoplineError("unavailable", "the calling agent is not known here yet; try again")
+    if agent.deleted:
+        raise unauthenticated()
+    if agent.state == "paused":
+        raise HoplineError("agent_paused", "this agent is paused and may only read; its owner resumes it")
+    if agent.state != "active":
+        raise HoplineError("failed_precondition", "this agent is not active yet")
+    return agent
+
+
+def actor_of(directory: Directory, principal: Principal) -> Actor:
+    """Return how the record names the caller."""
+    return named(directory, principal.workspace_id, principal.kind, principal.id)
+
+
+def named(directory: Directory, workspace_id: str, kind: str, identifier: str) -> Actor:
+    """Return a party with its name, as far as it is known."""
+    known = (
+        directory.agent(workspace_id, identifier)
+        if kind == "agent"
+        else directory.user(workspace_id, identifier)
+    )
+    return Actor(kind, identifier, known.name if known is not None else "")
+
+
+def stand(principal: Principal, turn_id: str, session_id: str, facts: Facts, ids: IdMaker) -> Standing:
+    """Work out where a call is made from, or refuse what is not the caller's."""
+    if principal.kind != "agent":
+        return Standing()
+    workspace_id = principal.workspace_id
+    if turn_id:
+        turn = facts.turns.get((workspace_id, turn_id))
+        if turn is None or turn.agent_id != principal.id:
+            raise HoplineError("not_found", f"there is no turn {turn_id!r}", details={"turn_id": turn_id})
+        if turn.state != "running":
+            raise HoplineError("failed_precondition", "the turn that this call comes from has ended")
+        return Standing(turn.run_session_id or turn.session_id, None, turn)
+    if session_id:
+        session = facts.sessions.get((workspace_id, session_id))
+        if session is None or session.agent_id != principal.id:
+            raise no_session(session_id)
+        # A pull runs several turns in a session: which of them a call belongs to is not known.
+        turn = facts.turns.get((workspace_id, session.running_turn_id))
+        return Standing(session_id, None, turn if turn is not None and not turn.batch_id else None)
+    return Standing(inbox=inbox_wish(workspace_id, principal.id, ids))
+
+
+def inbox_wish(workspace_id: str, agent_id: str, ids: IdMaker) -> SessionWish:
+    """Return the wish for an agent's inbox session: where calls without a session come from."""
+    return SessionWish(
+        workspace_id=workspace_id,
+        fresh_id=ids.new_id("ses"),
+        agent_id=agent_id,
+        channel="mcp",
+        opener_kind="agent",
+        opener_id=agent_id,
+    )
+
+
+def no_session(session_id: str) -> HoplineError:
+    """Return the one answer for a session that does not exist or that the caller may not know of."""
+    return HoplineError(
+        "not_found", f"there is no session {session_id!r}", details={"session_id": session_id}
+    )
+
+
+def no_message(message_id: str) -> HoplineError:
+    """Return the one answer for a message that does not exist or was not delivered to the caller."""
+    return HoplineError(
+        "not_found", f"there is no message {message_id!r}", details={"message_id": message_id}
+    )
+
+
+def no_thread(thread_id: str) -> HoplineError:
+    """Return the one answer for a thread that does not exist or that the caller takes no part in."""
+    return HoplineError("not_found", f"there is no thread {thread_id!r}", details={"thread_id": thread_id})
+
+
+def no_turn(turn_id: str) -> HoplineError:
+    """Return the one answer for a turn that does not exist or that the caller may not know of."""
+    return HoplineError("not_found", f"there is no turn {turn_id!r}", details={"turn_id": turn_id})

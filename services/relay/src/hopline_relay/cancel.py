@@ -1,0 +1,127 @@
+"""Cancelling: a turn, what only it waits for, and everything of an agent that is paused or deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from hopline_rpc.errors import HoplineError
+from sqlalchemy import Connection, Row
+
+from hopline_relay.callers import no_turn
+from hopline_relay.domain.values import MESH, Actor, Fault
+from hopline_relay.endings import Ending, Endings
+from hopline_relay.held import CancelOutcome, Held
+from hopline_relay.journal import Journal
+from hopline_relay.store import debting
+from hopline_relay.store import turns as turn_store
+from hopline_relay.store.turns import Ended
+
+# A chain is bounded by the depth rail; this bounds what one call may cancel.
+MAX_CANCELED: Final = 10_000
+_TRIES: Final = 5
+
+
+class Cancels:
+    """Cancels turns."""
+
+    def __init__(self, journal: Journal, endings: Endings) -> None:
+        self._journal = journal
+        self._endings = endings
+        # `[(workspace_id, agent_id, held, reason)]` that their workers must stop.
+        self.on_cancel: Callable[[list[tuple[str, str, Held, str]]], None] = lambda stopped: None
+
+    async def cancel(
+        self, workspace_id: str, turn_id: str, fault: Fault, actor: Actor = MESH, *, tell: bool = True
+    ) -> CancelOutcome:
+        """End a turn that has not ended, then what only it waits for. `tell`: whoever asked is told."""
+        for _ in range(_TRIES):
+            rows = await self._journal.read(
+                lambda connection: turn_store.find(connection, {(workspace_id, turn_id)})
+            )
+            row = rows.get((workspace_id, turn_id))
+            if row is None:
+                raise no_turn(turn_id)
+            if row.state not in ("queued", "running"):
+                return CancelOutcome(row.state, 0)
+            if await self._end(row, fault, actor, tell=tell):
+                return CancelOutcome(
+                    "canceled", 1 + await self.cascade(workspace_id, [turn_id], fault, actor)
+                )
+        raise HoplineError("unavailable", "the turn keeps changing; try again")
+
+    async def fail(self, row: Row[Any], fault: Fault, delivery: str = "failed") -> bool:
+        """End a turn as failed, then what only it waits for; its worker is told to stop."""
+        ended = Ended(
+            row.workspace_id, row.id, (row.state,), "failed", delivery, attempt=row.attempt, fault=fault
+        )
+        if not await self._endings.end(Ending(ended)):
+            return False
+        self._stop([row], fault.message)
+        await self.cascade(row.workspace_id, [row.id], fault, MESH)
+        return True
+
+    async def cascade(self, workspace_id: str, turn_ids: Sequence[str], fault: Fault, actor: Actor) -> int:
+        """Cancel what these turns asked for and nobody else waits for; returns how many turns ended."""
+        canceled = 0
+        asking = list(turn_ids)
+        while asking and canceled < MAX_CANCELED:
+            waiting, asking = asking, []
+
+            def owing(connection: Connection, waiting: Sequence[str] = waiting) -> dict[Any, Row[Any]]:
+                debts = debting.owed_to_turns(connection, workspace_id, waiting)
+                return turn_store.find(connection, {(workspace_id, debt.turn_id) for debt in debts})
+
+            rows = await self._journal.read(owing)
+            live = [row for row in rows.values() if row.state in ("queued", "running")]
+            # Nobody is left who could be told.
+            ended = await asyncio.gather(*(self._end(row, fault, actor, tell=False) for row in live))
+            asking = [row.id for row, done in zip(live, ended, strict=True) if done]
+            canceled += len(asking)
+        return canceled
+
+    async def agent_stopped(self, workspace_id: str, agent_id: str, fault: Fault, *, deleted: bool) -> None:
+        """End what a paused or deleted agent runs and owes; with `deleted` also what waits for it."""
+        rows = await self._journal.read(
+            lambda connection: _affected(connection, workspace_id, agent_id, deleted=deleted)
+        )
+        for row in rows:
+            if await self._end(row, fault, MESH, tell=True):
+                await self.cascade(workspace_id, [row.id], fault, MESH)
+
+    async def _end(self, row: Row[Any], fault: Fault, actor: Actor, *, tell: bool) -> bool:
+        delivery = "failed" if row.state == "running" else "withdrawn"
+        ended = Ended(
+            row.workspace_id,
+            row.id,
+            (row.state,),
+            "canceled",
+            delivery,
+            attempt=row.attempt,
+            fault=fault,
+            actor=actor,
+        )
+        if not await self._endings.end(Ending(ended, tell=tell)):
+            return False
+        self._stop([row], fault.message)
+        return True
+
+    def _stop(self, rows: Sequence[Row[Any]], reason: str) -> None:
+        stopped = [
+            (row.workspace_id, row.agent_id, Held(row.id, row.attempt), reason)
+            for row in rows
+            if row.state == "running" and not row.batch_id
+        ]
+        if stopped:
+            self.on_cancel(stopped)
+
+
+def _affected(connection: Connection, workspace_id: str, agent_id: str, *, deleted: bool) -> list[Row[Any]]:
+    running = list(turn_store.running_of(connection, workspace_id, agent_id))
+    if deleted:
+        return running + list(turn_store.queued_of(connection, workspace_id, agent_id, MAX_CANCELED))
+    owing = {(workspace_id, debt.turn_id) for debt in debting.owed_by(connection, workspace_id, agent_id)}
+    known = {row.id for row in running}
+    owed = turn_store.find(connection, owing)
+    return running + [row for row in owed.values() if row.id not in known and row.state == "queued"]

@@ -1,0 +1,206 @@
+"""Claiming queued turns for tunnels: reach, run slots, leases, and what a worker gets to see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hopline.quota.v1 import admission_pb2 as quota_pb
+from hopline_directory import Directory
+from hopline_directory.records import OPERATOR
+from hopline_rpc import telemetry
+from hopline_rpc.clock import Clock
+from hopline_rpc.principals import Principal
+from sqlalchemy import Connection, Row
+
+from hopline_relay.admission import Admission
+from hopline_relay.domain.values import LEASE_SECONDS, Fault
+from hopline_relay.endings import Ending, Endings
+from hopline_relay.held import ClaimedTurn, ClaimWish
+from hopline_relay.journal import Journal
+from hopline_relay.signals import Signals
+from hopline_relay.store import turns as turn_store
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.copies import copies_of
+from hopline_relay.store.schema import messages, sessions
+from hopline_relay.store.turns import Ended, Start
+from hopline_relay.view import Views
+
+_MOST: Final = 1000
+_WITHDRAWN: Final = Fault("canceled", "its sender may no longer start anything on this agent (withdrawn)")
+
+
+@dataclass(slots=True)
+class Found:
+    """Queued turns and what they are about."""
+
+    turns: list[tuple[ClaimWish, Row[Any]]] = field(default_factory=list)
+    sessions: dict[tuple[str, str], Row[Any]] = field(default_factory=dict)
+    messages: dict[tuple[str, str], Row[Any]] = field(default_factory=dict)
+    copies: dict[tuple[str, str], list[Row[Any]]] = field(default_factory=dict)
+
+
+class Claims:
+    """Claims turns."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        directory: Directory,
+        admission: Admission,
+        endings: Endings,
+        signals: Signals,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._admission = admission
+        self._endings = endings
+        self._signals = signals
+        self._clock = clock
+        self._views = Views(directory)
+
+    async def claim(self, wishes: Sequence[ClaimWish]) -> list[ClaimedTurn]:
+        """Claim the oldest queued turns, one a session, as far as the wishes and the run slots go."""
+        open_wishes = [wish for wish in wishes if wish.capacity > 0 and self._active(wish)]
+        if not open_wishes:
+            return []
+        found = await self._journal.read(lambda connection: _find(connection, open_wishes))
+        reachable: list[tuple[ClaimWish, Row[Any]]] = []
+        withdrawn: list[tuple[ClaimWish, Row[Any]]] = []
+        for wish, row in found.turns:
+            message = found.messages[row.workspace_id, row.message_id]
+            (reachable if may_still(self._directory, row, message) else withdrawn).append((wish, row))
+        claimed = await self._start(reachable, found)
+        for _, row in withdrawn:
+            await self._endings.end(Ending(withdrawal(row)))
+        return claimed
+
+    def _active(self, wish: ClaimWish) -> bool:
+        agent = self._directory.agent(wish.workspace_id, wish.agent_id)
+        return agent is not None and agent.state == "active" and not agent.deleted
+
+    async def _start(
+        self, candidates: Sequence[tuple[ClaimWish, Row[Any]]], found: Found
+    ) -> list[ClaimedTurn]:
+        """Take run slots, then make the turns running; who loses the race gives its slot back."""
+        if not candidates:
+            return []
+        slots = await self._admission.begin([self._begin(row) for _, row in candidates])
+        starts = [
+            (wish, self._plan(wish, row)) for (wish, row), slot in zip(candidates, slots, strict=True) if slot
+        ]
+        if not starts:
+            return []
+        try:
+            won = await self._journal.write(
+                lambda book: turn_store.start(book, [start for _, start in starts], self._journal.instance_id)
+            )
+        except BaseException:
+            await self._give_back([start.row for _, start in starts])
+            raise
+        running = {start.row.id for start in won}
+        lost = [start.row for _, start in starts if start.row.id not in running]
+        if lost:
+            await self._give_back(lost)
+        return [self._claimed(wish, start, found) for wish, start in starts if start.row.id in running]
+
+    def _begin(self, row: Row[Any]) -> quota_pb.BeginTurnItem:
+        return quota_pb.BeginTurnItem(
+            turn_id=row.id,
+            workspace_id=row.workspace_id,
+            agent_id=row.agent_id,
+            depth=row.depth,
+            root_id=row.root_id,
+            attempt=row.attempt + 1,
+            needs_slot=True,
+            concurrent_runs=self._directory.policy(row.workspace_id).concurrent_runs,
+        )
+
+    def _plan(self, wish: ClaimWish, row: Row[Any]) -> Start:
+        now = self._clock.now()
+        return Start(
+            row,
+            wish.epoch,
+            slot=True,
+            lease_until=now + LEASE_SECONDS,
+            deadline_at=now + self._directory.policy(row.workspace_id).turn_seconds,
+            span=telemetry.reserve(row.traceparent),
+            delivery="delivered",
+        )
+
+    async def _give_back(self, rows: Sequence[Row[Any]]) -> None:
+        await self._admission.end(
+            [
+                quota_pb.EndTurnItem(
+                    turn_id=row.id,
+                    workspace_id=row.workspace_id,
+                    agent_id=row.agent_id,
+                    kind=quota_pb.END_KIND_REQUEUED,
+                    attempt=row.attempt + 1,
+                )
+                for row in rows
+            ]
+        )
+        self._signals.claimable({(row.workspace_id, "") for row in rows})
+
+    def _claimed(self, wish: ClaimWish, start: Start, found: Found) -> ClaimedTurn:
+        row = start.row
+        key = (row.workspace_id, row.message_id)
+        reader = Principal(kind="agent", id=row.agent_id, workspace_id=row.workspace_id)
+        message = self._views.message(reader, found.messages[key], found.copies[key])
+        sender = getattr(message, "from")
+        session = found.sessions[row.workspace_id, row.session_id]
+        return ClaimedTurn(
+            turn_id=row.id,
+            workspace_id=row.workspace_id,
+            agent_id=row.agent_id,
+            attempt=row.attempt + 1,
+            session_id=row.session_id,
+            session_title=session.title,
+            channel=session.channel,
+            root_id=row.root_id,
+            depth=row.depth,
+            cause=row.cause,
+            continued=session.used,
+            deadline=start.deadline_at,
+            traceparent=start.span,
+            sender_display=sender.display,
+            sender_kind=sender.kind,
+            messages=[message],
+            attachment=wish.attachment,
+        )
+
+
+def may_still(directory: Directory, row: Row[Any], message: Row[Any]) -> bool:
+    """Tell whether the sender of a queued start may still reach the agent that is to work on it."""
+    if message.kind in ("reply", "answer", "notice"):
+        return True
+    if message.from_kind == "user":
+        agent = directory.agent(row.workspace_id, row.agent_id)
+        return agent is not None and directory.role_on_agent(message.from_id, agent) >= OPERATOR
+    sender = Principal(kind="agent", id=message.from_id, workspace_id=row.workspace_id)
+    return directory.may_start_on(sender, row.agent_id)
+
+
+def withdrawal(row: Row[Any]) -> Ended:
+    """Return the end of a queued turn whose sender lost its reach."""
+    return Ended(row.workspace_id, row.id, ("queued",), "canceled", "withdrawn", fault=_WITHDRAWN)
+
+
+def _find(connection: Connection, wishes: Sequence[ClaimWish]) -> Found:
+    found = Found()
+    for wish in wishes:
+        most = min(wish.capacity, _MOST)
+        rows = turn_store.next_of(connection, wish.workspace_id, wish.agent_id, most)
+        found.turns.extend((wish, row) for row in rows)
+    load(connection, found, [row for _, row in found.turns])
+    return found
+
+
+def load(connection: Connection, found: Found, rows: Sequence[Row[Any]]) -> None:
+    """Add the sessions and messages that turns are about."""
+    found.sessions = by_id(connection, sessions, {(row.workspace_id, row.session_id) for row in rows})
+    found.messages = by_id(connection, messages, {(row.workspace_id, row.message_id) for row in rows})
+    found.copies = copies_of(connection, found.messages)

@@ -1,0 +1,158 @@
+"""Turns for those who look at them or end them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+from hopline.relay.v1 import delegation_pb2 as pb
+from hopline_directory import Directory
+from hopline_directory.records import OPERATOR, VIEWER
+from hopline_rpc.paging import Pager, page_size
+from hopline_rpc.principals import Principal
+from sqlalchemy import Connection, Row, select
+
+from hopline_relay.callers import actor_of, no_session, no_turn
+from hopline_relay.cancel import Cancels
+from hopline_relay.domain.values import Fault
+from hopline_relay.inbox import Inbox
+from hopline_relay.journal import Journal
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.schema import sessions, turns
+from hopline_relay.view import TURN_STATES, Views
+
+
+class Delegations:
+    """Serves DelegationService."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        directory: Directory,
+        cancels: Cancels,
+        inbox: Inbox,
+        views: Views,
+        pager: Pager,
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._cancels = cancels
+        self._inbox = inbox
+        self._views = views
+        self._pager = pager
+
+    async def cancel(self, principal: Principal, request: pb.CancelRequest) -> pb.CancelResponse:
+        """End a turn that the caller started, or may operate, and what only it waits for."""
+        self._inbox.touch(principal)
+        row = await self._find(principal, request)
+        actor = actor_of(self._directory, principal)
+        fault = Fault("canceled", f"canceled by {actor.name or actor.id}")
+        # Who cancels its own question need not be told that it was cancelled.
+        outcome = await self._cancels.cancel(
+            row.workspace_id, row.id, fault, actor, tell=row.caused_by_id != principal.id
+        )
+        return pb.CancelResponse(status=TURN_STATES[outcome.state], canceled=outcome.canceled)
+
+    async def _find(self, principal: Principal, request: pb.CancelRequest) -> Row[Any]:
+        if request.WhichOneof("of") == "session_id":
+            return await self._newest(principal, request.session_id)
+        key = (principal.workspace_id, request.turn_id)
+        rows = await self._journal.read(lambda connection: by_id(connection, turns, {key}))
+        row = rows.get(key)
+        if row is None or not self._may_end(principal, row):
+            raise no_turn(request.turn_id)
+        return row
+
+    async def _newest(self, principal: Principal, session_id: str) -> Row[Any]:
+        query = (
+            select(turns)
+            .where(turns.c.workspace_id == principal.workspace_id, turns.c.session_id == session_id)
+            .order_by(turns.c.ordinal.desc())
+            .limit(1)
+        )
+        if principal.kind == "agent":
+            query = query.where(turns.c.caused_by_id == principal.id)
+        row = await self._journal.read(lambda connection: connection.execute(query).first())
+        if row is None or not self._may_end(principal, row):
+            raise no_session(session_id)
+        return row
+
+    def _may_end(self, principal: Principal, row: Row[Any]) -> bool:
+        if row.caused_by_id == principal.id:
+            return True
+        return principal.kind == "user" and self._role(principal, row) >= OPERATOR
+
+    def _role(self, principal: Principal, row: Row[Any]) -> int:
+        agent = self._directory.agent(principal.workspace_id, row.agent_id)
+        return self._directory.role_on_agent(principal.id, agent) if agent is not None else 0
+
+    async def get(self, principal: Principal, turn_id: str) -> pb.Turn:
+        """Return one turn, for whoever may see its session."""
+        key = (principal.workspace_id, turn_id)
+
+        def read(connection: Connection) -> tuple[Row[Any] | None, Row[Any] | None]:
+            row = by_id(connection, turns, {key}).get(key)
+            if row is None:
+                return None, None
+            session_key = (row.workspace_id, row.session_id)
+            return row, by_id(connection, sessions, {session_key}).get(session_key)
+
+        row, session = await self._journal.read(read)
+        if row is None or session is None or not self._may_see(principal, row, session):
+            raise no_turn(turn_id)
+        return self._views.turn(principal, row)
+
+    def _may_see(self, principal: Principal, row: Row[Any], session: Row[Any]) -> bool:
+        if principal.kind == "user":
+            return row.caused_by_id == principal.id or self._role(principal, row) >= VIEWER
+        agent = self._directory.agent(principal.workspace_id, row.agent_id)
+        return principal.id in (row.agent_id, row.caused_by_id, session.opened_by_id) or (
+            agent is not None and agent.parent_agent_id == principal.id
+        )
+
+    async def list_turns(self, principal: Principal, request: pb.ListTurnsRequest) -> pb.ListTurnsResponse:
+        """Return turns, newest first, of the agents on which the person holds `viewer`."""
+        size = page_size(request.page_size)
+        query = ("turns", principal.id, request.agent, request.root_id, request.session_id)
+        position = self._pager.position(query, request.page_token)
+        before = int(position[0]) if position and isinstance(position[0], int) else 2**62
+        if request.agent:
+            agents = [self._directory.resolve_for_person(principal, request.agent, VIEWER).id]
+        else:
+            agents = [agent.id for agent in self._directory.for_person(principal, VIEWER).ordered]
+        narrowed = []
+        if request.root_id:
+            narrowed.append(turns.c.root_id == request.root_id)
+        if request.session_id:
+            narrowed.append(turns.c.session_id == request.session_id)
+
+        def read(connection: Connection) -> list[Row[Any]]:
+            return _newest(connection, principal.workspace_id, agents, narrowed, before, size + 1)
+
+        rows = await self._journal.read(read)
+        response = pb.ListTurnsResponse(turns=[self._views.turn(principal, row) for row in rows[:size]])
+        if len(rows) > size:
+            response.next_page_token = self._pager.token(query, [rows[size - 1].ordinal])
+        return response
+
+
+def _newest(
+    connection: Connection,
+    workspace_id: str,
+    agents: Sequence[str],
+    narrowed: Sequence[Any],
+    before: int,
+    most: int,
+) -> list[Row[Any]]:
+    """Return the newest turns: of one root or session by its index, else each agent's by its own, merged."""
+    base = (
+        select(turns)
+        .where(turns.c.workspace_id == workspace_id, turns.c.ordinal < before, *narrowed)
+        .order_by(turns.c.ordinal.desc())
+        .limit(most)
+    )
+    if narrowed:
+        return list(connection.execute(base.where(turns.c.agent_id.in_(list(agents)))).all())
+    found = [row for agent in agents for row in connection.execute(base.where(turns.c.agent_id == agent))]
+    return heapq.nlargest(most, found, key=lambda row: row.ordinal)

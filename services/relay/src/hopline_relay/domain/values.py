@@ -1,0 +1,77 @@
+"""The words and values that the relay's rules are written in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+TurnState = Literal["queued", "running", "completed", "failed", "canceled"]
+DeliveryState = Literal[
+    "queued", "delivered", "taken", "answered", "done", "failed", "dead", "vetoed", "withdrawn"
+]
+MessageKind = Literal["message", "ask", "prompt", "reply", "answer", "notice"]
+PartyKind = Literal["agent", "user", "mesh"]
+
+# A lease of a turn on a tunnel, and how long a worker whose stream broke may take to come back.
+LEASE_SECONDS: Final = 30.0
+# A lease of messages that an agent pulled; any call of the agent renews it.
+PULL_LEASE_SECONDS: Final = 600.0
+MAX_ATTEMPTS: Final = 3
+MAX_WAIT_SECONDS: Final = 50
+MAX_ANSWER_BYTES: Final = 256 * 1024
+REQUEST_SECONDS: Final = 86_400.0
+MAX_INBOX_PAGE: Final = 200
+DEFAULT_PAGE: Final = 50
+TITLE_LENGTH: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who did something: an agent, a user, a service or the mesh itself."""
+
+    kind: str
+    id: str
+    name: str = ""
+
+
+MESH: Final = Actor("mesh", "mesh", "the mesh")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a turn or a debt ended without an answer: a code for programs, a sentence for people."""
+
+    code: str
+    message: str
+
+
+def clamp_wait(seconds: int | None) -> int:
+    """Return how long a call waits: at most 50 s, which is also what it waits unless told otherwise."""
+    return MAX_WAIT_SECONDS if seconds is None else min(seconds, MAX_WAIT_SECONDS)
+
+
+def extend_chain(chain: str, sender_id: str, agent_id: str) -> str:
+    """Return the chain of a turn of `agent_id`: the agents from the root on, ids between spaces.
+
+    `chain` is that of the turn it comes from; without one the chain begins with the sender, if an agent.
+    """
+    return " ".join(part for part in (chain or sender_id, agent_id) if part)
+
+
+def session_title(name: str, number: int) -> str:
+    """Return the title of the session in which an agent hears from `name`."""
+    return f"From {name}" if number == 1 else f"From {name} ({number})"
+
+
+def title_of(text: str) -> str:
+    """Return the title of a session that a person opens with `text`: its first words."""
+    line = " ".join(text.split())
+    if len(line) <= TITLE_LENGTH:
+        return line or "Conversation"
+    return line[: TITLE_LENGTH - 1].rstrip() + "…"
+
+
+def lowest_free(numbers: dict[int, bool]) -> int:
+    """Return the lowest number that is free, or the next one. `numbers` maps each to whether it is busy."""
+    free = [number for number, busy in numbers.items() if not busy]
+    return min(free) if free else max(numbers, default=0) + 1

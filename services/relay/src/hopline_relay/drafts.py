@@ -1,0 +1,99 @@
+"""What a caller wants to say, and what becomes of it on its way: drafted, ready, sent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hopline.quota.v1 import admission_pb2 as quota_pb
+from hopline_rpc.principals import Principal
+
+from hopline_relay.store.discharging import Discharge
+from hopline_relay.store.writing import Outgoing
+from hopline_relay.waits import Waiter
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """A message as its caller gave it. `kind`: `message`, `ask`, `prompt` or `reply`.
+
+    `to` are names or ids; `session_id` a session of the recipient; `message_id` what a reply answers.
+    """
+
+    principal: Principal
+    kind: str
+    text: str
+    to: tuple[str, ...] = ()
+    subject: str = ""
+    payload: str = ""
+    thread_id: str = ""
+    session_id: str = ""
+    message_id: str = ""
+    caller_session_id: str = ""
+    turn_id: str = ""
+    request_id: str = ""
+    traceparent: str = ""
+    waiter: Waiter | None = None
+
+    def digest(self) -> bytes:
+        """Return what tells the same content from another; where the call comes from is not part of it."""
+        parts = (
+            self.kind,
+            *self.to,
+            "",
+            self.text,
+            self.subject,
+            self.payload,
+            self.thread_id,
+            self.session_id,
+            self.message_id,
+        )
+        digest = hashlib.blake2b(digest_size=16)
+        for part in parts:
+            data = part.encode()
+            digest.update(len(data).to_bytes(4, "big"))
+            digest.update(data)
+        return digest.digest()
+
+
+@dataclass(slots=True)
+class Ready:
+    """A draft that may be sent as far as visibility and the record go; admission decides next."""
+
+    draft: Draft
+    item: quota_pb.AdmitItem
+    outgoing: Outgoing
+    discharge: Discharge | None = None
+    # Who waits for the answer that this is, if anyone: (turn that owes, creditor).
+    awaited: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SentCopy:
+    """What went to one recipient."""
+
+    kind: str
+    id: str
+    session_id: str
+    turn_id: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message that is on disk."""
+
+    message_id: str
+    thread_id: str
+    depth: int
+    copies: Sequence[SentCopy] = field(default_factory=tuple)
+    repeated: bool = False
+
+
+def sent_of(outgoing: Outgoing) -> Sent:
+    """Return what was sent."""
+    copies = tuple(
+        SentCopy(copy.kind, copy.id, copy.session_id, copy.turn_id, copy.state) for copy in outgoing.copies
+    )
+    return Sent(outgoing.id, outgoing.thread_id, outgoing.depth, copies)

@@ -1,0 +1,326 @@
+"""How turns end, whoever ends them: their worker, a cancellation, the sweep, the end of their agent.
+
+In batches: look at the record, admit the answers that go out, then one transaction for the end of the
+turn, its answer, its debt and the wake of whoever asked. What waits is told after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hopline.quota.v1 import admission_pb2 as quota_pb
+from hopline_directory import Directory
+from hopline_rpc.clock import Clock
+from hopline_rpc.errors import HoplineError
+from hopline_rpc.ids import IdMaker
+from sqlalchemy import Connection, Row
+
+from hopline_relay import answers, spans
+from hopline_relay.admission import Admission
+from hopline_relay.batching import Batcher
+from hopline_relay.callers import named
+from hopline_relay.domain.values import MAX_ANSWER_BYTES, Fault
+from hopline_relay.handover import HandOver
+from hopline_relay.journal import FencedError, Journal
+from hopline_relay.signals import Signals
+from hopline_relay.store import debting
+from hopline_relay.store import turns as turn_store
+from hopline_relay.store.book import Book
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.copies import copies_of
+from hopline_relay.store.schema import debts, messages
+from hopline_relay.store.turns import Ended
+from hopline_relay.store.writing import Outgoing, write
+from hopline_relay.waits import Outcome, Waits
+
+_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A turn that is to end, with its final message if it has one. `tell`: whoever asked is told."""
+
+    ended: Ended
+    answer: str | None = None
+    tell: bool = True
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What the end of one turn comes to."""
+
+    ending: Ending
+    row: Row[Any]
+    debt: Row[Any] | None = None
+    state: str = ""  # what the debt becomes
+    fault: Fault | None = None
+    outgoing: Outgoing | None = None
+    awaited: bool = False
+    silent: bool = False
+    item: quota_pb.AdmitItem | None = None
+    # Filled in by the transaction.
+    recorded: bool = False
+    paid: bool = False
+    error: Exception | None = None
+
+
+class Endings:
+    """Ends turns."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        directory: Directory,
+        admission: Admission,
+        waits: Waits,
+        hand_over: HandOver,
+        signals: Signals,
+        ids: IdMaker,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._admission = admission
+        self._waits = waits
+        self._hand_over = hand_over
+        self._signals = signals
+        self._ids = ids
+        self._clock = clock
+        self._batches: Batcher[Ending, bool] = Batcher("ends of turns", self._treat)
+
+    async def end(self, ending: Ending) -> bool:
+        """End a turn; False when it is no longer what it was seen as. Commits before it returns."""
+        return await self._batches.submit(ending)
+
+    async def drained(self) -> None:
+        """Wait until nothing is under way."""
+        await self._batches.drained()
+
+    async def _treat(self, endings: list[Ending]) -> list[bool | BaseException]:
+        for _ in range(_TRIES):
+            rows, owed, asked, copies = await self._look_up(endings)
+            plans = [self._plan(each, rows, owed, asked, copies) for each in endings]
+            found = [plan for plan in plans if plan is not None]
+            epoch = await self._admit(found)
+            try:
+                await self._write(found, epoch)
+            except FencedError:
+                await self._admission.refresh_epoch()
+                continue
+            await self._tell([plan for plan in found if plan.recorded])
+            return [plan is not None and (plan.error or plan.recorded) for plan in plans]
+        raise HoplineError("unavailable", "the counters keep changing; try again")
+
+    # --- deciding ---------------------------------------------------------------------------------
+
+    async def _look_up(self, endings: Sequence[Ending]) -> tuple[Any, Any, Any, Any]:
+        keys = {(each.ended.workspace_id, each.ended.turn_id) for each in endings}
+
+        def read(connection: Connection) -> tuple[Any, Any, Any, Any]:
+            rows = turn_store.find(connection, keys)
+            owed = {
+                key: row
+                for key, row in by_id(connection, debts, keys, debts.c.turn_id).items()
+                if row.state == "open"
+            }
+            asks = {(row.workspace_id, row.message_id) for row in owed.values()}
+            return rows, owed, by_id(connection, messages, asks), copies_of(connection, asks)
+
+        return await self._journal.read(read)
+
+    def _plan(self, ending: Ending, rows: Any, owed: Any, asked: Any, copies: Any) -> _Plan | None:
+        ended = ending.ended
+        row = rows.get((ended.workspace_id, ended.turn_id))
+        if not ended.fits(row):
+            return None
+        plan = _Plan(ending, row, owed.get((ended.workspace_id, ended.turn_id)))
+        if plan.debt is not None:
+            key = (ended.workspace_id, plan.debt.message_id)
+            # `done` said that no answer will come.
+            plan.silent = any(copy.state == "done" for copy in copies[key])
+            self._plan_debt(plan, plan.debt, asked[key])
+        return plan
+
+    def _plan_debt(self, plan: _Plan, debt: Row[Any], asked: Row[Any]) -> None:
+        ended, workspace_id = plan.ending.ended, debt.workspace_id
+        plan.awaited = self._waits.someone(workspace_id, debt.turn_id, debt.creditor_id)
+        queue_seconds = self._directory.policy(workspace_id).queue_seconds
+        sender = named(self._directory, workspace_id, "agent", debt.debtor_id)
+        text = self._final_message(plan)
+        if text is not None:
+            plan.state = "answered"
+            plan.outgoing = answers.answer(
+                debt,
+                asked,
+                sender=sender,
+                text=text,
+                awaited=plan.awaited,
+                turn=plan.row,
+                ids=self._ids,
+                queue_seconds=queue_seconds,
+            )
+            plan.item = self._item(plan.outgoing)
+            return
+        plan.state = "canceled" if ended.state == "canceled" else "failed"
+        plan.fault = ended.fault or Fault("ended_without_answer", "its turn ended without an answer")
+        if plan.ending.tell and not plan.awaited and self._can_be_told(debt):
+            plan.outgoing = answers.notice(
+                debt,
+                asked,
+                name=sender.name,
+                fault=plan.fault,
+                ids=self._ids,
+                queue_seconds=queue_seconds,
+                now=self._clock.now(),
+            )
+
+    def _final_message(self, plan: _Plan) -> str | None:
+        """Return the final message where the agent's reply mode delivers it; an empty one counts as none."""
+        text = plan.ending.answer
+        if plan.ending.ended.state != "completed" or plan.silent or not text:
+            return None
+        agent = self._directory.agent(plan.row.workspace_id, plan.row.agent_id)
+        return text if agent is not None and agent.reply_mode != "implicit" else None
+
+    def _can_be_told(self, debt: Row[Any]) -> bool:
+        """People look by themselves; an agent that is gone hears nothing."""
+        if debt.creditor_kind != "agent" or not debt.creditor_session_id:
+            return False
+        creditor = self._directory.agent(debt.workspace_id, debt.creditor_id)
+        return creditor is not None and not creditor.deleted
+
+    def _item(self, outgoing: Outgoing) -> quota_pb.AdmitItem:
+        return quota_pb.AdmitItem(
+            key=f"{outgoing.workspace_id}/{outgoing.sender.id}/{outgoing.id}",
+            workspace_id=outgoing.workspace_id,
+            kind=quota_pb.ADMIT_KIND_ANSWER,
+            sender_id=outgoing.sender.id,
+            recipients=[
+                quota_pb.AdmitRecipient(agent_id=copy.id, turn_id=copy.turn_id) for copy in outgoing.copies
+            ],
+            cause_turn_id=outgoing.turn_id,
+            answer_depth=outgoing.depth,
+            answer_root_id=outgoing.root_id,
+            limits=self._admission.limits(outgoing.workspace_id),
+        )
+
+    async def _admit(self, plans: Sequence[_Plan]) -> int | None:
+        """Charge the answers. None: nothing was charged."""
+        going = [plan for plan in plans if plan.item is not None]
+        if not going:
+            return None
+        epoch, decisions = await self._admission.admit([plan.item for plan in going if plan.item])
+        for plan, decision in zip(going, decisions, strict=True):
+            if plan.outgoing is None:
+                continue
+            if decision.HasField("admitted"):
+                plan.outgoing.day = decision.admitted.day
+                continue
+            plan.item, plan.outgoing = None, None
+            plan.state, plan.fault = "failed", Fault("failed_precondition", decision.refusal.message)
+        return epoch
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def _write(self, plans: Sequence[_Plan], epoch: int | None) -> None:
+        if not plans:
+            return
+        try:
+            outcome = await self._journal.write(lambda book: _write_all(book, plans), epoch=epoch)
+        except Exception as error:
+            if len(plans) > 1 and not isinstance(error, (HoplineError, FencedError)):
+                for plan in plans:
+                    await self._write([plan], epoch)
+                return
+            for plan in plans:
+                plan.error = error
+                if plan.item is not None:
+                    self._admission.settle(plan.item.key, committed=False)
+            if isinstance(error, FencedError):
+                raise
+            return
+        for plan, (recorded, paid) in zip(plans, outcome, strict=True):
+            plan.recorded, plan.paid = recorded, paid
+            if plan.item is not None:
+                self._admission.settle(plan.item.key, committed=paid)
+
+    # --- afterwards -------------------------------------------------------------------------------
+
+    async def _tell(self, plans: Sequence[_Plan]) -> None:
+        claimable: set[tuple[str, str]] = set()
+        for plan in plans:
+            row = plan.row
+            spans.turn_ended(self._directory, row, plan.ending.ended, self._clock.now())
+            claimable.add((row.workspace_id, row.agent_id))
+            if row.slot:
+                claimable.add((row.workspace_id, ""))
+            if plan.paid and plan.debt is not None:
+                self._tell_creditor(plan, plan.debt, claimable)
+        await self.tell_quota([plan.row for plan in plans])
+        self._signals.claimable(claimable)
+
+    def _tell_creditor(self, plan: _Plan, debt: Row[Any], claimable: set[tuple[str, str]]) -> None:
+        outgoing = plan.outgoing
+        if outgoing is not None:
+            claimable.update((debt.workspace_id, copy.id) for copy in outgoing.copies if copy.turn_id)
+        if plan.state == "answered" and outgoing is not None:
+            outcome = Outcome("completed", outgoing.body, outgoing.payload, outgoing.id)
+        else:
+            outcome = Outcome(plan.state, fault=plan.fault)
+        told = self._waits.resolve(debt.workspace_id, debt.turn_id, debt.creditor_id, outcome)
+        if plan.awaited and not told and plan.ending.tell:
+            self._hand_over.back(debt.workspace_id, debt.turn_id)
+
+    async def tell_quota(self, rows: Sequence[Row[Any]]) -> None:
+        """Tell the quota service of turns that have ended, given as they were before."""
+        if rows:
+            await self._admission.end(
+                [
+                    quota_pb.EndTurnItem(
+                        turn_id=row.id,
+                        workspace_id=row.workspace_id,
+                        agent_id=row.agent_id,
+                        kind=quota_pb.END_KIND_ENDED if row.state == "running" else quota_pb.END_KIND_DROPPED,
+                        attempt=row.attempt if row.state == "running" else 0,
+                    )
+                    for row in rows
+                ]
+            )
+
+
+def _write_all(book: Book, plans: Sequence[_Plan]) -> list[tuple[bool, bool]]:
+    """End the turns and their debts, write the answers; returns for each what was done."""
+    done = {
+        (row.workspace_id, row.id) for row in turn_store.finish(book, [plan.ending.ended for plan in plans])
+    }
+    outcome, going = [], []
+    for plan in plans:
+        recorded = (plan.row.workspace_id, plan.row.id) in done
+        paid = recorded and plan.debt is not None and _close_debt(book, plan, plan.debt)
+        outcome.append((recorded, paid))
+        if paid and plan.outgoing is not None:
+            going.append(plan.outgoing)
+    write(book, going)
+    return outcome
+
+
+def _close_debt(book: Book, plan: _Plan, debt: Row[Any]) -> bool:
+    connection, workspace_id = book.connection, debt.workspace_id
+    reply_id = plan.outgoing.id if plan.outgoing is not None and plan.state == "answered" else ""
+    closed = debting.close(
+        connection, workspace_id, debt.turn_id, plan.state, reply_id=reply_id, fault=plan.fault
+    )
+    if closed and plan.state == "answered":
+        debting.mark_answered(connection, workspace_id, debt.message_id, debt.debtor_id)
+    return closed
+
+
+def final_answer(text: str | None) -> tuple[str | None, Fault | None]:
+    """Return a worker's final message as it is taken: none when empty, a fault when it is too long."""
+    if text and len(text.encode()) > MAX_ANSWER_BYTES:
+        return None, Fault(
+            "invalid_argument", f"its answer is over {MAX_ANSWER_BYTES // 1024} KiB and was not delivered"
+        )
+    return text or None, None

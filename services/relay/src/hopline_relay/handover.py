@@ -1,0 +1,182 @@
+"""Answers that were meant for a waiting call and never reached it: they are delivered as messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hopline_directory import Directory
+from hopline_rpc.clock import Clock
+from hopline_rpc.ids import IdMaker
+from sqlalchemy import Row, bindparam, select, update
+
+from hopline_relay import answers
+from hopline_relay.batching import Batcher
+from hopline_relay.callers import named
+from hopline_relay.domain.values import Actor, Fault
+from hopline_relay.journal import Journal
+from hopline_relay.signals import Signals
+from hopline_relay.store import waiting
+from hopline_relay.store.book import Book
+from hopline_relay.store.bulk import by_id, insert
+from hopline_relay.store.schema import debts, deliveries, messages, turns
+from hopline_relay.store.writing import Copy, Outgoing, turn_row, write
+
+Key = tuple[str, str]
+"""(workspace id, id of the turn that owed the answer)"""
+
+
+class HandOver:
+    """Takes answers back from calls that are gone."""
+
+    def __init__(
+        self, journal: Journal, directory: Directory, signals: Signals, ids: IdMaker, clock: Clock
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._signals = signals
+        self._ids = ids
+        self._clock = clock
+        self._batches: Batcher[Key, None] = Batcher("answers taken back", self._treat)
+
+    def back(self, workspace_id: str, turn_id: str) -> None:
+        """Deliver the outcome of this turn as a message: the call that it was handed to is gone."""
+        self._batches.post((workspace_id, turn_id))
+
+    async def recover(self) -> None:
+        """Treat the waits of processes that have died: what was handed to them was lost with them."""
+        left = await self._journal.read(waiting.all_waits)
+        keys = [(row.workspace_id, row.turn_id) for row in left]
+        if keys:
+            await self._treat(keys)
+        dead = [(row.workspace_id, row.id) for row in left]
+        await self._journal.write(lambda book: waiting.remove(book.connection, dead))
+
+    async def drained(self) -> None:
+        """Wait until nothing is under way."""
+        await self._batches.drained()
+
+    async def _treat(self, keys: list[Key]) -> list[None]:
+        fresh = {key: self._ids.new_id("trn") for key in keys}
+        woken = await self._journal.write(lambda book: self._deliver(book, fresh))
+        self._signals.claimable(woken)
+        return [None] * len(keys)
+
+    def _deliver(self, book: Book, fresh: dict[Key, str]) -> set[tuple[str, str]]:
+        """Queue a wake for every answer that was handed to nobody; returns whom."""
+        owed = by_id(book.connection, debts, fresh, debts.c.turn_id)
+        ended = {
+            key: row for key, row in owed.items() if row.state != "open" and row.creditor_kind == "agent"
+        }
+        replies = by_id(
+            book.connection,
+            messages,
+            {(row.workspace_id, row.reply_message_id) for row in ended.values() if row.reply_message_id},
+        )
+        asks = by_id(
+            book.connection, messages, {(row.workspace_id, row.message_id) for row in ended.values()}
+        )
+        woken = set()
+        for key, debt in ended.items():
+            creditor = self._directory.agent(debt.workspace_id, debt.creditor_id)
+            if creditor is None or creditor.deleted or not debt.creditor_session_id:
+                continue
+            reply = replies.get((debt.workspace_id, debt.reply_message_id))
+            queue_seconds = self._directory.policy(debt.workspace_id).queue_seconds
+            if reply is not None:
+                done = _wake(book, debt, reply, fresh[key], queue_seconds)
+            else:
+                done = self._give_notice(book, debt, asks[debt.workspace_id, debt.message_id], queue_seconds)
+            if done:
+                woken.add((debt.workspace_id, debt.creditor_id))
+        return woken
+
+    def _give_notice(self, book: Book, debt: Row[Any], asked: Row[Any], queue_seconds: float) -> bool:
+        if _has_notice(book, debt):
+            return False
+        outgoing = answers.notice(
+            debt,
+            asked,
+            name=named(self._directory, debt.workspace_id, "agent", debt.debtor_id).name,
+            fault=Fault(debt.error_code, debt.error_message),
+            ids=self._ids,
+            queue_seconds=queue_seconds,
+            now=self._clock.now(),
+        )
+        write(book, [outgoing])
+        return True
+
+
+_UNTAKE = (
+    update(deliveries)
+    .where(
+        deliveries.c.workspace_id == bindparam("workspace"),
+        deliveries.c.message_id == bindparam("message"),
+        deliveries.c.recipient_id == bindparam("recipient"),
+        deliveries.c.state == "taken",
+        deliveries.c.turn_id == "",
+    )
+    .values(state="queued", turn_id=bindparam("turn"))
+)
+
+
+def _wake(book: Book, debt: Row[Any], reply: Row[Any], turn_id: str, queue_seconds: float) -> bool:
+    """Mark an answer as untaken and queue the turn that will take it."""
+    values = {
+        "workspace": debt.workspace_id,
+        "message": reply.id,
+        "recipient": debt.creditor_id,
+        "turn": turn_id,
+    }
+    if book.connection.execute(_UNTAKE, values).rowcount != 1:
+        return False
+    copy = Copy(
+        kind="agent",
+        id=debt.creditor_id,
+        session_id=debt.creditor_session_id,
+        turn_id=turn_id,
+        ordinal=book.ordinal(debt.workspace_id),
+    )
+    outgoing = _as_written(book, debt, reply, queue_seconds)
+    insert(book.connection, turns, [turn_row(book, outgoing, copy)])
+    return True
+
+
+def _as_written(book: Book, debt: Row[Any], reply: Row[Any], queue_seconds: float) -> Outgoing:
+    asking = by_id(book.connection, turns, {(debt.workspace_id, debt.creditor_turn_id)})
+    chain = asking[debt.workspace_id, debt.creditor_turn_id].chain if asking else ""
+    return Outgoing(
+        workspace_id=reply.workspace_id,
+        id=reply.id,
+        kind=reply.kind,
+        sender=Actor(reply.from_kind, reply.from_id),
+        turn_id=reply.from_turn_id,
+        thread_id=reply.thread_id,
+        opens_thread=False,
+        depth=reply.depth,
+        from_depth=reply.from_depth,
+        root_id=reply.root_id,
+        admitted_as=reply.admitted_as,
+        day=reply.day,
+        traceparent=reply.traceparent,
+        queue_seconds=queue_seconds,
+        chain=chain,
+        hook_generation=reply.hook_generation,
+    )
+
+
+_NOTICES = (
+    select(messages.c.id)
+    .where(
+        messages.c.workspace_id == bindparam("workspace"),
+        messages.c.thread_id == bindparam("thread"),
+        messages.c.in_reply_to == bindparam("message"),
+        messages.c.kind == "notice",
+    )
+    .limit(1)
+)
+
+
+def _has_notice(book: Book, debt: Row[Any]) -> bool:
+    """Tell whether the creditor was sent word before."""
+    values = {"workspace": debt.workspace_id, "thread": debt.thread_id, "message": debt.message_id}
+    return book.connection.execute(_NOTICES, values).first() is not None

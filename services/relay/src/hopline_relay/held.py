@@ -1,0 +1,84 @@
+"""What tunnels and turns say to each other.
+
+What a turn is to a worker are `Held` pairs: its id and the attempt. Frames of an older attempt, or of an
+older attachment (`epoch`), change nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hopline.relay.v1 import message_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A turn as a worker holds it."""
+
+    turn_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWish:
+    """Room for `capacity` turns of one agent; `attachment` and `epoch` say on which tunnel."""
+
+    workspace_id: str
+    agent_id: str
+    capacity: int
+    epoch: int
+    attachment: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedTurn:
+    """A turn that was just claimed for a tunnel, with all that its worker has to know.
+
+    `messages` are as the agent may see them, oldest first. Times are unix seconds. `traceparent` is the
+    context under which the worker's own spans belong.
+    """
+
+    turn_id: str
+    workspace_id: str
+    agent_id: str
+    attempt: int
+    session_id: str
+    session_title: str
+    channel: str
+    root_id: str
+    depth: int
+    cause: str
+    continued: bool
+    deadline: float
+    traceparent: str
+    sender_display: str
+    sender_kind: str
+    messages: list[pb.Message] = field(hash=False)
+    attachment: Any = None
+
+    @property
+    def held(self) -> Held:
+        """The turn as the worker will name it."""
+        return Held(self.turn_id, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """How a worker says that a turn ended: by an answer (may be empty), a failure, or as cancelled."""
+
+    workspace_id: str
+    agent_id: str
+    held: Held
+    epoch: int
+    answer: str | None = None
+    failure: str | None = None
+    canceled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CancelOutcome:
+    """The state of the turn afterwards, and how many turns it ended."""
+
+    state: str
+    canceled: int

@@ -1,0 +1,351 @@
+"""Pulling: an agent takes unread messages, which become one turn of its own until each is settled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from hopline.quota.v1 import admission_pb2 as quota_pb
+from hopline.relay.v1 import message_pb2 as pb
+from hopline_directory import Directory
+from hopline_rpc import telemetry
+from hopline_rpc.clock import Clock
+from hopline_rpc.ids import IdMaker
+from hopline_rpc.principals import Principal
+from sqlalchemy import Connection, Row, bindparam, func, select, update
+
+from hopline_relay.admission import Admission
+from hopline_relay.batching import Batcher
+from hopline_relay.callers import Standing, actor_of, no_message, require_active, stand
+from hopline_relay.claims import Found, load, may_still, withdrawal
+from hopline_relay.domain.values import PULL_LEASE_SECONDS
+from hopline_relay.endings import Ending, Endings
+from hopline_relay.journal import Journal
+from hopline_relay.signals import Signals
+from hopline_relay.store import sessions as session_store
+from hopline_relay.store import turns as turn_store
+from hopline_relay.store.book import Book
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.facts import Names, look_up
+from hopline_relay.store.schema import QUEUED, deliveries, sessions, turns
+from hopline_relay.store.turns import Ended, Start
+from hopline_relay.view import DELIVERY_STATES, Views
+
+# A lease of ten minutes need not be written anew with each of a busy agent's calls.
+_RENEW_SECONDS: Final = 30.0
+# How long after its last pull an agent counts as one that pulls.
+_PULLS_SECONDS: Final = 600.0
+_TRIES: Final = 5
+
+
+class Inbox:
+    """Serves agents that pull."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        directory: Directory,
+        admission: Admission,
+        endings: Endings,
+        signals: Signals,
+        ids: IdMaker,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._admission = admission
+        self._endings = endings
+        self._signals = signals
+        self._ids = ids
+        self._clock = clock
+        self._views = Views(directory)
+        # When the lease of an agent's pull is renewed next, and when it pulled last.
+        self._renew_at: dict[tuple[str, str], float] = {}
+        self._pulled_at: dict[tuple[str, str], float] = {}
+        self._renewals: Batcher[tuple[str, str], None] = Batcher("pull leases", self._renew)
+
+    # --- taking -----------------------------------------------------------------------------------
+
+    async def take(
+        self, principal: Principal, *, limit: int, wait_seconds: int, session_id: str, turn_id: str
+    ) -> pb.TakeInboxResponse:
+        """Take up to `limit` unread messages, oldest first; wait for a first one."""
+        require_active(self._directory, principal)
+        standing = await self.standing(principal, session_id, turn_id)
+        agent = (principal.workspace_id, principal.id)
+        self._pulled_at[agent] = self._clock.monotonic()
+        ends_at = self._clock.monotonic() + wait_seconds
+        while True:
+            news = self._signals.queue_grows(agent)
+            try:
+                taken = await self._take_oldest(principal, standing, limit)
+                left = ends_at - self._clock.monotonic()
+                if taken or left <= 0:
+                    break
+                await self._wait(news, left)
+            finally:
+                self._signals.ignore(agent, news)
+        response = pb.TakeInboxResponse(remaining=await self.unread(principal))
+        if taken:
+            await self._show(principal, taken, response)
+        return response
+
+    async def take_shown(self, principal: Principal, standing: Standing, message_ids: Sequence[str]) -> None:
+        """Take the unread ones among messages that the agent is about to be shown."""
+        keys = {(principal.workspace_id, message_id) for message_id in message_ids}
+        rows = await self._journal.read(lambda connection: _unread_of(connection, principal, keys))
+        if rows:
+            await self._take(principal, standing, rows)
+
+    async def standing(self, principal: Principal, session_id: str, turn_id: str) -> Standing:
+        """Work out where a call comes from."""
+        names = Names()
+        if turn_id:
+            names.turns.add((principal.workspace_id, turn_id))
+        if session_id:
+            names.sessions.add((principal.workspace_id, session_id))
+        facts = await self._journal.read(lambda connection: look_up(connection, names))
+        return stand(principal, turn_id, session_id, facts, self._ids)
+
+    async def unread(self, principal: Principal) -> int:
+        """Return how many messages of the agent are unread."""
+        query = select(func.count()).where(
+            turns.c.workspace_id == principal.workspace_id,
+            turns.c.agent_id == principal.id,
+            turns.c.state == QUEUED,
+        )
+        return await self._journal.read(lambda connection: connection.execute(query).scalar_one())
+
+    async def _wait(self, news: asyncio.Future[None], seconds: float) -> None:
+        timer = self._clock.call_later(seconds, lambda: None if news.done() else news.set_result(None))
+        try:
+            await news
+        finally:
+            timer.cancel()
+
+    async def _take_oldest(self, principal: Principal, standing: Standing, limit: int) -> list[Start]:
+        def read(connection: Connection) -> tuple[Sequence[Row[Any]], Found]:
+            rows = turn_store.queued_of(connection, principal.workspace_id, principal.id, limit)
+            found = Found()
+            load(connection, found, rows)
+            return rows, found
+
+        for _ in range(_TRIES):
+            rows, found = await self._journal.read(read)
+            mine = []
+            for row in rows:
+                if may_still(self._directory, row, found.messages[row.workspace_id, row.message_id]):
+                    mine.append(row)
+                else:
+                    await self._endings.end(Ending(withdrawal(row)))
+            if not rows:
+                return []
+            taken = await self._take(principal, standing, mine) if mine else []
+            if taken:
+                return taken
+        return []
+
+    async def _take(self, principal: Principal, standing: Standing, rows: Sequence[Row[Any]]) -> list[Start]:
+        """Make queued turns running, as one in the session of the call."""
+        await self._admission.begin([_begin(row) for row in rows])
+        spans = {row.id: telemetry.reserve(row.traceparent) for row in rows}
+        turn_seconds = self._directory.policy(principal.workspace_id).turn_seconds
+        try:
+            taken = await self._journal.write(
+                lambda book: self._start(book, principal, standing, rows, spans, turn_seconds)
+            )
+        except BaseException:
+            self._admission.post_ends([_requeued(row) for row in rows])
+            raise
+        running = {start.row.id for start in taken}
+        self._admission.post_ends([_requeued(row) for row in rows if row.id not in running])
+        if taken:
+            agent = (principal.workspace_id, principal.id)
+            self._renew_at[agent] = self._clock.monotonic() + _RENEW_SECONDS
+        return taken
+
+    def _start(
+        self,
+        book: Book,
+        principal: Principal,
+        standing: Standing,
+        rows: Sequence[Row[Any]],
+        spans: dict[str, str],
+        turn_seconds: int,
+    ) -> list[Start]:
+        session_id, running = _session_of(book, principal, standing)
+        batch_id = standing.turn.id if standing.turn is not None else running or rows[0].id
+        starts = [
+            Start(
+                row,
+                epoch=0,
+                slot=False,
+                lease_until=book.now + PULL_LEASE_SECONDS,
+                deadline_at=book.now + turn_seconds,
+                span=spans[row.id],
+                delivery="taken",
+                batch_id=batch_id,
+                run_session_id=session_id,
+            )
+            for row in rows
+        ]
+        taken = turn_store.start(book, starts, self._journal.instance_id)
+        if taken and not running:
+            turn_store.hold_session(book.connection, principal.workspace_id, session_id, batch_id)
+        return taken
+
+    async def _show(
+        self, principal: Principal, taken: Sequence[Start], response: pb.TakeInboxResponse
+    ) -> None:
+        def read(connection: Connection) -> Found:
+            found = Found()
+            load(connection, found, [start.row for start in taken])
+            return found
+
+        found = await self._journal.read(read)
+        for start in taken:
+            key = (start.row.workspace_id, start.row.message_id)
+            response.messages.append(self._views.message(principal, found.messages[key], found.copies[key]))
+        response.turn_id, response.session_id = taken[0].batch_id, taken[0].run_session_id
+
+    # --- settling ---------------------------------------------------------------------------------
+
+    async def done(self, principal: Principal, message_id: str) -> pb.DoneResponse:
+        """End the turn of a message without an answer; one that a worker runs is left to the worker."""
+        require_active(self._directory, principal)
+        key = (principal.workspace_id, message_id)
+        for _ in range(_TRIES):
+            facts = await self._journal.read(lambda connection: look_up(connection, Names(messages={key})))
+            delivery = facts.delivery(*key, principal.id)
+            if delivery is None:
+                raise no_message(message_id)
+            if delivery.state not in ("queued", "delivered", "taken"):
+                return pb.DoneResponse(state=DELIVERY_STATES[delivery.state])
+            turn = facts.turns.get((key[0], delivery.turn_id))
+            if turn is None or (turn.state == "running" and not turn.batch_id):
+                await self._journal.write(lambda book: _mark_done(book, principal, message_id))
+                return pb.DoneResponse(state=pb.DELIVERY_STATE_DONE)
+            ended = Ended(
+                turn.workspace_id,
+                turn.id,
+                (turn.state,),
+                "completed",
+                "done",
+                attempt=turn.attempt,
+                actor=actor_of(self._directory, principal),
+            )
+            await self._endings.end(Ending(ended))
+        return pb.DoneResponse(state=pb.DELIVERY_STATE_DONE)
+
+    # --- leases -----------------------------------------------------------------------------------
+
+    def touch(self, principal: Principal) -> None:
+        """Renew the lease of what the calling agent has pulled: it is alive."""
+        agent = (principal.workspace_id, principal.id)
+        renew_at = self._renew_at.get(agent)
+        if renew_at is not None and self._clock.monotonic() >= renew_at:
+            self._renew_at[agent] = self._clock.monotonic() + _RENEW_SECONDS
+            self._renewals.post(agent)
+
+    def remember(self, agents: Sequence[tuple[str, str]]) -> None:
+        """Know after a start which agents hold messages that they pulled."""
+        now = self._clock.monotonic()
+        for agent in agents:
+            self._renew_at[agent] = self._pulled_at[agent] = now
+
+    def pulls(self, workspace_id: str, agent_id: str) -> bool:
+        """Tell whether the agent has pulled its inbox lately."""
+        last = self._pulled_at.get((workspace_id, agent_id))
+        return last is not None and self._clock.monotonic() - last < _PULLS_SECONDS
+
+    async def drained(self) -> None:
+        """Wait until nothing is under way."""
+        await self._renewals.drained()
+
+    async def _renew(self, agents: list[tuple[str, str]]) -> list[None]:
+        def op(book: Book) -> list[tuple[str, str]]:
+            idle = []
+            for workspace_id, agent_id in agents:
+                running = turn_store.running_of(book.connection, workspace_id, agent_id)
+                pulled = [row for row in running if row.batch_id]
+                until = book.now + PULL_LEASE_SECONDS
+                turn_store.set_leases(book, pulled, until, self._journal.instance_id)
+                if not pulled:
+                    idle.append((workspace_id, agent_id))
+            return idle
+
+        for agent in await self._journal.write(op):
+            self._renew_at.pop(agent, None)
+        return [None] * len(agents)
+
+
+def _session_of(book: Book, principal: Principal, standing: Standing) -> tuple[str, str]:
+    """Return the session that a pull runs in, and the turn that runs there already."""
+    session_id = standing.session_id
+    if standing.inbox is not None:
+        session_store.settle(book, [standing.inbox])
+        session_id = standing.inbox.id
+    key = (principal.workspace_id, session_id)
+    session = by_id(book.connection, sessions, {key})[key]
+    return session_id, session.running_turn_id
+
+
+def _begin(row: Row[Any]) -> quota_pb.BeginTurnItem:
+    return quota_pb.BeginTurnItem(
+        turn_id=row.id,
+        workspace_id=row.workspace_id,
+        agent_id=row.agent_id,
+        depth=row.depth,
+        root_id=row.root_id,
+        attempt=row.attempt + 1,
+    )
+
+
+def _requeued(row: Row[Any]) -> quota_pb.EndTurnItem:
+    return quota_pb.EndTurnItem(
+        turn_id=row.id,
+        workspace_id=row.workspace_id,
+        agent_id=row.agent_id,
+        kind=quota_pb.END_KIND_REQUEUED,
+        attempt=row.attempt + 1,
+    )
+
+
+_UNREAD = select(deliveries.c.turn_id).where(
+    deliveries.c.workspace_id == bindparam("workspace"),
+    deliveries.c.message_id.in_(bindparam("ids", expanding=True)),
+    deliveries.c.recipient_id == bindparam("agent"),
+    deliveries.c.state == "queued",
+)
+
+
+def _unread_of(connection: Connection, principal: Principal, keys: set[tuple[str, str]]) -> list[Row[Any]]:
+    """Return the queued turns that serve the agent's unread ones of these messages."""
+    if not keys:
+        return []
+    values = {
+        "workspace": principal.workspace_id,
+        "ids": sorted(message_id for _, message_id in keys),
+        "agent": principal.id,
+    }
+    found = {(principal.workspace_id, row.turn_id) for row in connection.execute(_UNREAD, values)}
+    rows = turn_store.find(connection, found).values()
+    return sorted((row for row in rows if row.state == "queued"), key=lambda row: row.ordinal)
+
+
+_DONE = (
+    update(deliveries)
+    .where(
+        deliveries.c.workspace_id == bindparam("workspace"),
+        deliveries.c.message_id == bindparam("message"),
+        deliveries.c.recipient_id == bindparam("agent"),
+        deliveries.c.state.in_(("queued", "delivered", "taken")),
+    )
+    .values(state="done")
+)
+
+
+def _mark_done(book: Book, principal: Principal, message_id: str) -> None:
+    values = {"workspace": principal.workspace_id, "message": message_id, "agent": principal.id}
+    book.connection.execute(_DONE, values)

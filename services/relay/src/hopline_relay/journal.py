@@ -1,0 +1,68 @@
+"""The relay's record: its writer, its readers, and who wants to know when it has grown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from hopline_rpc.clock import Clock
+from hopline_store import Database, after_commit
+from sqlalchemy import Connection, select
+
+from hopline_relay.store.book import Book
+from hopline_relay.store.schema import instances, quota_epochs
+
+T = TypeVar("T")
+
+
+class FencedError(Exception):
+    """The counters' epoch is another one by now, or another process has declared this one dead."""
+
+
+class Journal:
+    """Reads and writes the record. Every write is a transaction dated to the clock's now."""
+
+    def __init__(self, database: Database, clock: Clock, instance_id: str) -> None:
+        self.database = database
+        self.clock = clock
+        self.instance_id = instance_id
+        self._audit_listeners: list[Callable[[list[str]], None]] = []
+
+    def on_audit(self, listener: Callable[[list[str]], None]) -> None:
+        """Have `listener` called with the workspaces whose audit log has grown."""
+        self._audit_listeners.append(listener)
+
+    async def read(self, fn: Callable[[Connection], T]) -> T:
+        """Run `fn` on a snapshot that holds everything committed so far."""
+        return await self.database.reader.run(fn)
+
+    async def write(self, op: Callable[[Book], T], *, epoch: int | None = None) -> T:
+        """Run `op` in a transaction; it may run twice and must change nothing but the book.
+
+        With `epoch` it goes through only while that is the counters' epoch and this process is alive by
+        the record; else `FencedError`.
+        """
+
+        def transaction(connection: Connection) -> T:
+            if epoch is not None:
+                self._check_fence(connection, epoch)
+            book = Book(connection, self.clock.now())
+            result = op(book)
+            grown = book.close()
+            if grown:
+                after_commit(connection, lambda: self._tell(grown))
+            return result
+
+        return await self.database.writer.run(transaction)
+
+    def _check_fence(self, connection: Connection, epoch: int) -> None:
+        query = select(quota_epochs.c.epoch, instances.c.ended_at).where(
+            quota_epochs.c.id == 1, instances.c.id == self.instance_id
+        )
+        row = connection.execute(query.with_for_update(read=True)).one_or_none()
+        if row is None or row.epoch != epoch or row.ended_at is not None:
+            raise FencedError
+
+    def _tell(self, workspaces: list[str]) -> None:
+        for listener in self._audit_listeners:
+            listener(workspaces)

@@ -1,0 +1,132 @@
+"""What a start finds of the process before it, and what happens when agents are paused or deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hopline.registry.v1.agent_pb2 import AGENT_STATE_PAUSED
+from hopline.registry.v1.visibility_pb2 import Change
+from hopline_directory import Directory
+from hopline_rpc.clock import Clock
+from sqlalchemy import select, update
+
+from hopline_relay.cancel import Cancels
+from hopline_relay.domain.values import LEASE_SECONDS, Fault
+from hopline_relay.inbox import Inbox
+from hopline_relay.journal import Journal
+from hopline_relay.signals import Signals
+from hopline_relay.store import turns as turn_store
+from hopline_relay.store.book import Book
+from hopline_relay.store.bulk import insert
+from hopline_relay.store.schema import RUNNING, instances, turns
+from hopline_relay.turns import Turns
+
+
+async def begin(journal: Journal, directory: Directory, inbox: Inbox, clock: Clock) -> None:
+    """Fence processes that died here, and give the workers of what they ran time to come back."""
+    until = clock.now() + LEASE_SECONDS
+    workspaces = [each.id for each in directory.workspaces()]
+
+    def op(book: Book) -> list[tuple[str, str]]:
+        connection = book.connection
+        connection.execute(update(instances).where(instances.c.ended_at.is_(None)).values(ended_at=book.now))
+        insert(
+            connection,
+            instances,
+            [{"id": journal.instance_id, "started_at": book.now, "ended_at": None}],
+        )
+        pulled: list[tuple[str, str]] = []
+        for workspace_id in workspaces:
+            query = select(turns).where(turns.c.workspace_id == workspace_id, turns.c.state == RUNNING)
+            running = connection.execute(query).all()
+            alone = [row for row in running if not row.batch_id]
+            turn_store.set_leases(book, alone, until, journal.instance_id)
+            pulled.extend((row.workspace_id, row.agent_id) for row in running if row.batch_id)
+        return pulled
+
+    inbox.remember(await journal.write(op))
+
+
+async def end(journal: Journal) -> None:
+    """Say that this process is gone for good."""
+
+    def op(book: Book) -> None:
+        book.connection.execute(
+            update(instances).where(instances.c.id == journal.instance_id).values(ended_at=book.now)
+        )
+
+    await journal.write(op)
+
+
+class Departures:
+    """Ends what an agent runs and owes when it is paused or deleted, and its tunnels with its tokens."""
+
+    def __init__(
+        self, journal: Journal, directory: Directory, cancels: Cancels, tunnels: Turns, signals: Signals
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._cancels = cancels
+        self._tunnels = tunnels
+        self._signals = signals
+
+    async def changed(self, changes: list[Change]) -> None:
+        """Follow the registry's changes; everything is done when this returns."""
+        for change in changes:
+            kind = change.WhichOneof("entity")
+            if kind == "agent":
+                await self._agent(change)
+            elif kind == "agent_deleted":
+                await self._gone(
+                    change.workspace_id,
+                    change.agent_deleted,
+                    Fault("canceled", "the agent was deleted"),
+                    deleted=True,
+                )
+            elif kind == "token_revoked":
+                token = change.token_revoked
+                self._tunnels.on_agent_gone(
+                    change.workspace_id,
+                    token.subject_id,
+                    token.id,
+                    "unauthenticated",
+                    "a valid credential is needed",
+                )
+
+    async def catch_up(self) -> None:
+        """Do for every agent what was missed while no process of the relay was there."""
+        for workspace in self._directory.workspaces():
+            for agent_id in await self._busy(workspace.id):
+                agent = self._directory.agent(workspace.id, agent_id)
+                if agent is None:
+                    continue
+                if agent.deleted:
+                    fault = Fault("canceled", "the agent was deleted")
+                    await self._gone(workspace.id, agent_id, fault, deleted=True)
+                elif agent.state == "paused":
+                    await self._paused(workspace.id, agent_id)
+
+    async def _busy(self, workspace_id: str) -> list[str]:
+        query: Any = (
+            select(turns.c.agent_id)
+            .where(turns.c.workspace_id == workspace_id, turns.c.due_at.is_not(None))
+            .distinct()
+        )
+        return list(await self._journal.read(lambda connection: connection.execute(query).scalars().all()))
+
+    async def _agent(self, change: Change) -> None:
+        if change.agent.state == AGENT_STATE_PAUSED:
+            await self._paused(change.workspace_id, change.agent.id)
+        else:
+            # It may have been resumed, or may be reached by others now.
+            self._signals.claimable({(change.workspace_id, change.agent.id)})
+
+    async def _paused(self, workspace_id: str, agent_id: str) -> None:
+        await self._gone(workspace_id, agent_id, Fault("agent_paused", "the agent was paused"), deleted=False)
+
+    async def _gone(self, workspace_id: str, agent_id: str, fault: Fault, *, deleted: bool) -> None:
+        code = "unauthenticated" if deleted else "agent_paused"
+        try:
+            await self._cancels.agent_stopped(workspace_id, agent_id, fault, deleted=deleted)
+        finally:
+            self._tunnels.on_agent_gone(workspace_id, agent_id, "", code, fault.message)

@@ -1,0 +1,182 @@
+"""Refusals: each goes into the audit log with its true reason; too many from one caller are `overloaded`.
+
+Repeats of one refusal within a minute share one row, which counts them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hopline_directory import Directory
+from hopline_rpc.clock import Clock
+from hopline_rpc.errors import HoplineError
+from hopline_rpc.principals import Principal
+from sqlalchemy import bindparam, update
+
+from hopline_relay.batching import Batcher
+from hopline_relay.callers import actor_of
+from hopline_relay.domain.values import Actor
+from hopline_relay.drafts import Draft
+from hopline_relay.journal import Journal
+from hopline_relay.store.book import Book
+from hopline_relay.store.schema import audit_events
+
+_SAME_SECONDS: Final = 60.0
+_KEPT: Final = 10_000
+# What is no refusal: the mesh itself failed.
+_FAILURES: Final = frozenset({"unavailable", "internal", "overloaded", "deadline_exceeded"})
+
+Key = tuple[str, str, str, str]
+
+
+@dataclass(slots=True)
+class _Counted:
+    """A row of the log that counts repeats."""
+
+    workspace_id: str
+    actor: Actor
+    at: float
+    details: dict[str, Any]
+    agent_id: str
+    thread_id: str
+    trace_id: str
+    count: int = 1
+    written: int = 0
+    seq: int = 0
+
+
+class Refusals:
+    """Remembers who was refused what."""
+
+    def __init__(self, journal: Journal, directory: Directory, clock: Clock) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._clock = clock
+        self._recent: OrderedDict[Key, _Counted] = OrderedDict()
+        self._by_caller: OrderedDict[str, deque[float]] = OrderedDict()
+        self._writes: Batcher[_Counted, None] = Batcher("refusals", self._write)
+
+    def check(self, principal: Principal) -> None:
+        """Refuse a caller that was refused too often lately."""
+        times = self._by_caller.get(principal.id)
+        if not times:
+            return
+        rate = self._directory.policy(principal.workspace_id).refusals
+        if rate is None:
+            return
+        now = self._clock.monotonic()
+        while times and times[0] + rate.seconds <= now:
+            times.popleft()
+        if len(times) >= rate.count:
+            wait = times[-rate.count] + rate.seconds - now
+            raise HoplineError(
+                "overloaded",
+                f"{len(times)} of your calls were refused lately; wait before you try again",
+                retry_after=wait,
+            )
+
+    def note(self, draft: Draft, error: HoplineError) -> None:
+        """Put a refusal of a draft into the log."""
+        if error.reason in _FAILURES:
+            return
+        principal, now = draft.principal, self._clock.now()
+        self._count(principal)
+        target = draft.to[0] if draft.to else draft.message_id
+        key = (principal.workspace_id, principal.id, error.reason, target)
+        known = self._recent.get(key)
+        if known is not None and known.at + _SAME_SECONDS > now:
+            known.count += 1
+            if known.count == known.written + 1:
+                self._writes.post(known)
+            return
+        counted = _Counted(
+            principal.workspace_id,
+            actor_of(self._directory, principal),
+            now,
+            self._details(draft, error),
+            self._agent_id(draft),
+            draft.thread_id,
+            draft.traceparent[3:35],
+        )
+        self._recent[key] = counted
+        if len(self._recent) > _KEPT:
+            self._recent.popitem(last=False)
+        self._writes.post(counted)
+
+    async def drained(self) -> None:
+        """Wait until everything is on disk."""
+        await self._writes.drained()
+
+    def _count(self, principal: Principal) -> None:
+        rate = self._directory.policy(principal.workspace_id).refusals
+        if rate is None:
+            return
+        times = self._by_caller.setdefault(principal.id, deque(maxlen=rate.count))
+        if times.maxlen != rate.count:
+            times = self._by_caller[principal.id] = deque(times, maxlen=rate.count)
+        times.append(self._clock.monotonic())
+        self._by_caller.move_to_end(principal.id)
+        if len(self._by_caller) > _KEPT:
+            self._by_caller.popitem(last=False)
+
+    def _details(self, draft: Draft, error: HoplineError) -> dict[str, Any]:
+        details: dict[str, Any] = {"kind": draft.kind, "code": error.reason, "message": error.message}
+        if draft.to:
+            details["to"] = list(draft.to)
+        if error.reason == "not_found" and "agent" in error.details:
+            details["reason"] = self._directory.why_hidden(draft.principal, str(error.details["agent"]))
+        return details
+
+    def _agent_id(self, draft: Draft) -> str:
+        """Return the recipient's id where the caller named one agent of its workspace by id."""
+        if len(draft.to) != 1:
+            return ""
+        agent = self._directory.agent(draft.principal.workspace_id, draft.to[0])
+        return agent.id if agent is not None else ""
+
+    async def _write(self, counted: list[_Counted]) -> list[None]:
+        once = list({id(each): each for each in counted}.values())
+        counts = [each.count for each in once]
+
+        def op(book: Book) -> list[int]:
+            return [_record(book, each, count) for each, count in zip(once, counts, strict=True)]
+
+        numbers = await self._journal.write(op)
+        for each, number, count in zip(once, numbers, counts, strict=True):
+            each.seq, each.written = number, count
+            if each.count > count:
+                self._writes.post(each)
+        return [None] * len(counted)
+
+
+_RECOUNT = (
+    update(audit_events)
+    .where(audit_events.c.workspace_id == bindparam("workspace"), audit_events.c.seq == bindparam("number"))
+    .values(details=bindparam("new_details"))
+)
+
+
+def _record(book: Book, each: _Counted, count: int) -> int:
+    """Write a refusal's row, or its new count; returns its number."""
+    details = {**each.details, "count": count}
+    if each.seq:
+        values = {
+            "workspace": each.workspace_id,
+            "number": each.seq,
+            "new_details": json.dumps(details, ensure_ascii=False),
+        }
+        book.connection.execute(_RECOUNT, values)
+        return each.seq
+    return book.note(
+        each.workspace_id,
+        "message.refused",
+        each.actor,
+        agent_id=each.agent_id,
+        thread_id=each.thread_id,
+        details=details,
+        trace_id=each.trace_id,
+        at=each.at,
+    )

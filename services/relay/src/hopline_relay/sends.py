@@ -1,0 +1,333 @@
+"""The send path: everything that is said goes through here, in batches.
+
+For a batch: one look-up in the record, one admission, one transaction. A batch that cannot be written is
+written one by one, so that a bad message fails alone. `request_id` is looked up before anything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hopline.quota.v1 import admission_pb2 as quota_pb
+from hopline_directory import Directory
+from hopline_rpc.clock import Clock
+from hopline_rpc.errors import HoplineError
+from sqlalchemy.exc import IntegrityError
+
+from hopline_relay.admission import Admission, refused
+from hopline_relay.batching import Batcher
+from hopline_relay.drafts import Draft, Ready, Sent, SentCopy, sent_of
+from hopline_relay.handover import HandOver
+from hopline_relay.journal import FencedError, Journal
+from hopline_relay.refusals import Refusals
+from hopline_relay.replies import Replies
+from hopline_relay.signals import Signals
+from hopline_relay.starts import Starts
+from hopline_relay.store import discharging
+from hopline_relay.store.book import Book
+from hopline_relay.store.discharging import RacedError
+from hopline_relay.store.facts import Facts, Names, look_up
+from hopline_relay.store.turns import Ended
+from hopline_relay.store.writing import write
+from hopline_relay.waits import Outcome, Waits
+
+_TRIES: Final = 4
+_INBOXES_KEPT: Final = 50_000
+
+Key = tuple[str, str, str]
+
+
+class _Again(Exception):  # noqa: N818 - not an error: the draft is to be prepared again
+    """What the draft was prepared for has changed."""
+
+
+_AGAIN: Final = _Again()
+Result = Sent | BaseException
+
+
+class Sends:
+    """Sends drafts."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        directory: Directory,
+        admission: Admission,
+        waits: Waits,
+        hand_over: HandOver,
+        signals: Signals,
+        refusals: Refusals,
+        starts: Starts,
+        replies: Replies,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._admission = admission
+        self._waits = waits
+        self._hand_over = hand_over
+        self._signals = signals
+        self._refusals = refusals
+        self._starts = starts
+        self._replies = replies
+        self._clock = clock
+        self._batches: Batcher[Draft, Sent] = Batcher("sends", self._treat)
+        self._under_way: dict[Key, tuple[bytes, asyncio.Future[Sent]]] = {}
+        self._inboxes: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    async def send(self, draft: Draft) -> Sent:
+        """Send a draft; returns once it is on disk. The same request under way twice is sent once."""
+        self._refusals.check(draft.principal)
+        if not draft.request_id:
+            return await self._batches.submit(draft)
+        key = (draft.principal.workspace_id, draft.principal.id, draft.request_id)
+        known = self._under_way.get(key)
+        if known is not None:
+            if known[0] != draft.digest():
+                raise _conflict(draft)
+            return _repeated(await asyncio.shield(known[1]))
+        work = asyncio.ensure_future(self._batches.submit(draft))
+        self._under_way[key] = (draft.digest(), work)
+        work.add_done_callback(lambda done: self._done(key, done))
+        return await asyncio.shield(work)
+
+    async def drained(self) -> None:
+        """Wait until nothing is under way."""
+        await self._batches.drained()
+
+    def _done(self, key: Key, work: asyncio.Future[Sent]) -> None:
+        del self._under_way[key]
+        if not work.cancelled():
+            work.exception()  # whoever waited has seen it; nobody may be left to
+
+    async def _treat(self, drafts: list[Draft]) -> list[Result]:
+        results: list[Result] = [_AGAIN] * len(drafts)
+        for _ in range(_TRIES):
+            left = [index for index, result in enumerate(results) if result is _AGAIN]
+            if not left:
+                break
+            for index, result in zip(left, await self._round([drafts[i] for i in left]), strict=True):
+                results[index] = result
+        for index, result in enumerate(results):
+            if result is _AGAIN:
+                results[index] = HoplineError(
+                    "unavailable", "the record keeps changing under this call; try again"
+                )
+            if isinstance(results[index], BaseException):
+                self._failed(drafts[index], results[index])
+        return results
+
+    def _failed(self, draft: Draft, error: object) -> None:
+        if draft.waiter is not None:
+            self._waits.leave(draft.waiter)
+        if isinstance(error, HoplineError):
+            self._refusals.note(draft, error)
+
+    # --- one round --------------------------------------------------------------------------------
+
+    async def _round(self, drafts: Sequence[Draft]) -> list[Result]:
+        facts = await self._look_up(drafts)
+        prepared = [self._prepare(draft, facts) for draft in drafts]
+        waiting = [each for each in prepared if isinstance(each, Ready)]
+        written = iter(await self._admit_and_write(waiting))
+        return [next(written) if isinstance(each, Ready) else each for each in prepared]
+
+    def _prepare(self, draft: Draft, facts: Facts) -> Ready | Result:
+        try:
+            known = _known(draft, facts)
+            if known is not None:
+                return known
+            limits = self._admission.limits(draft.principal.workspace_id)
+            kind = self._replies if draft.kind == "reply" else self._starts
+            ready = kind.prepare(draft, facts, limits, self._clock.now())
+        except HoplineError as error:
+            return error
+        self._use_known_inbox(ready)
+        return ready
+
+    async def _look_up(self, drafts: Sequence[Draft]) -> Facts:
+        names = Names()
+        for draft in drafts:
+            workspace_id = draft.principal.workspace_id
+            if draft.request_id:
+                names.requests.add((workspace_id, draft.principal.id, draft.request_id))
+            if draft.turn_id:
+                names.turns.add((workspace_id, draft.turn_id))
+            for session_id in (draft.caller_session_id, draft.session_id):
+                if session_id:
+                    names.sessions.add((workspace_id, session_id))
+            if draft.thread_id:
+                names.threads.add((workspace_id, draft.thread_id))
+            if draft.message_id:
+                names.messages.add((workspace_id, draft.message_id))
+        if not names:
+            return Facts()
+        return await self._journal.read(lambda connection: look_up(connection, names))
+
+    async def _admit_and_write(self, waiting: Sequence[Ready]) -> list[Result]:
+        if not waiting:
+            return []
+        try:
+            epoch, decisions = await self._admission.admit([ready.item for ready in waiting])
+        except HoplineError as error:
+            return [error] * len(waiting)
+        results: list[Result] = [_AGAIN] * len(waiting)
+        admitted = []
+        for index, (ready, decision) in enumerate(zip(waiting, decisions, strict=True)):
+            if decision.HasField("refusal"):
+                results[index] = refused(decision.refusal, self._clock.now(), self._namer(ready))
+                continue
+            _take_decision(ready, decision.admitted)
+            admitted.append((index, ready))
+        written = await self._write([ready for _, ready in admitted], epoch)
+        for (index, _), result in zip(admitted, written, strict=True):
+            results[index] = result
+        return results
+
+    async def _write(self, batch: Sequence[Ready], epoch: int) -> list[Result]:
+        """Write what was admitted, and settle every charge."""
+        if not batch:
+            return []
+        try:
+            refusals = await self._journal.write(lambda book: _write_all(book, batch), epoch=epoch)
+        except FencedError:
+            await self._admission.refresh_epoch()
+            return self._give_back(batch, _AGAIN)
+        except (RacedError, IntegrityError) as error:
+            if len(batch) > 1:
+                return [result for ready in batch for result in await self._write([ready], epoch)]
+            # Either somebody answered first, or the same request was written by another process.
+            return self._give_back(
+                batch, _AGAIN if batch[0].draft.request_id or batch[0].discharge else error
+            )
+        except Exception as error:
+            if len(batch) > 1 and not isinstance(error, HoplineError):
+                return [result for ready in batch for result in await self._write([ready], epoch)]
+            return self._give_back(batch, error)
+        results: list[Result] = []
+        for ready, refusal in zip(batch, refusals, strict=True):
+            self._admission.settle(ready.item.key, committed=refusal is None)
+            results.append(sent_of(ready.outgoing) if refusal is None else refusal)
+        self._tell([ready for ready, refusal in zip(batch, refusals, strict=True) if refusal is None])
+        return results
+
+    def _give_back(self, batch: Sequence[Ready], error: BaseException) -> list[Result]:
+        for ready in batch:
+            self._admission.settle(ready.item.key, committed=False)
+        return [error] * len(batch)
+
+    # --- afterwards -------------------------------------------------------------------------------
+
+    def _tell(self, written: Sequence[Ready]) -> None:
+        """Wake whoever has something to do now."""
+        claimable: set[tuple[str, str]] = set()
+        for ready in written:
+            outgoing = ready.outgoing
+            self._remember_inbox(ready)
+            claimable.update((outgoing.workspace_id, copy.id) for copy in outgoing.copies if copy.turn_id)
+            waiter = ready.draft.waiter
+            if waiter is not None and waiter.gone:
+                self._waits.forget(outgoing.workspace_id, waiter.id)
+            if ready.discharge is not None:
+                self._told(ready, ready.discharge)
+        self._signals.claimable(claimable)
+
+    def _told(self, ready: Ready, discharge: discharging.Discharge) -> None:
+        """Hand an answer to the calls that wait for it, and end the pulled turn at the quota service."""
+        outgoing = ready.outgoing
+        if discharge.owed:
+            outcome = Outcome("completed", outgoing.body, outgoing.payload, outgoing.id)
+            creditor = outgoing.copies[0].id
+            told = self._waits.resolve(outgoing.workspace_id, discharge.turn_id, creditor, outcome)
+            if ready.awaited is not None and not told:
+                self._hand_over.back(outgoing.workspace_id, discharge.turn_id)
+        if discharge.ends is not None:
+            ended, agent_id = discharge.ends, discharge.recipient_id
+            self._admission.post_ends([_end_item(ended, agent_id)])
+            self._signals.claimable({(ended.workspace_id, agent_id)})
+
+    def _use_known_inbox(self, ready: Ready) -> None:
+        """Spare the look-up of a session that is there for good."""
+        wish = ready.outgoing.inbox
+        known = self._inboxes.get((wish.workspace_id, wish.agent_id)) if wish is not None else None
+        if known is not None:
+            ready.outgoing.session_id, ready.outgoing.inbox = known, None
+
+    def _remember_inbox(self, ready: Ready) -> None:
+        wish = ready.outgoing.inbox
+        if wish is not None:
+            self._inboxes[wish.workspace_id, wish.agent_id] = wish.id
+            if len(self._inboxes) > _INBOXES_KEPT:
+                self._inboxes.popitem(last=False)
+
+    def _namer(self, ready: Ready) -> Callable[[str], str]:
+        workspace_id = ready.outgoing.workspace_id
+
+        def name(agent_id: str) -> str:
+            agent = self._directory.agent(workspace_id, agent_id)
+            return agent.name if agent is not None else agent_id
+
+        return name
+
+
+def _known(draft: Draft, facts: Facts) -> Sent | None:
+    """Return what the request was answered with before; another content is refused."""
+    if not draft.request_id:
+        return None
+    workspace_id = draft.principal.workspace_id
+    row = facts.requests.get((workspace_id, draft.principal.id, draft.request_id))
+    if row is None:
+        return None
+    if row.digest != draft.digest():
+        raise _conflict(draft)
+    message = facts.messages[workspace_id, row.message_id]
+    copies = tuple(
+        SentCopy(copy.recipient_kind, copy.recipient_id, copy.session_id, copy.turn_id, "queued")
+        for copy in facts.deliveries[workspace_id, row.message_id]
+    )
+    return Sent(message.id, message.thread_id, message.depth, copies, repeated=True)
+
+
+def _take_decision(ready: Ready, admitted: quota_pb.Admitted) -> None:
+    """Fill in what admission has decided."""
+    outgoing = ready.outgoing
+    outgoing.depth, outgoing.root_id, outgoing.day = admitted.depth, admitted.root_id, admitted.day
+    if outgoing.admitted_as == "start":
+        outgoing.from_depth = max(0, admitted.depth - 1)
+        outgoing.chain_turn_id = admitted.cause_turn_id
+        outgoing.turn_id = outgoing.turn_id or admitted.cause_turn_id
+
+
+def _write_all(book: Book, batch: Sequence[Ready]) -> list[HoplineError | None]:
+    refusals = write(book, [ready.outgoing for ready in batch])
+    for ready, refusal in zip(batch, refusals, strict=True):
+        if refusal is None and ready.discharge is not None:
+            discharging.discharge(book, ready.discharge)
+    return refusals
+
+
+def _end_item(ended: Ended, agent_id: str) -> quota_pb.EndTurnItem:
+    """Return what the quota service is told of a turn that ended with its answer."""
+    ran = "running" in ended.seen
+    return quota_pb.EndTurnItem(
+        turn_id=ended.turn_id,
+        workspace_id=ended.workspace_id,
+        agent_id=agent_id,
+        kind=quota_pb.END_KIND_ENDED if ran else quota_pb.END_KIND_DROPPED,
+        attempt=ended.attempt if ran else 0,
+    )
+
+
+def _conflict(draft: Draft) -> HoplineError:
+    return HoplineError(
+        "request_id_conflict",
+        "this request_id was used before with other content; use a new one for a new message",
+        details={"request_id": draft.request_id},
+    )
+
+
+def _repeated(sent: Sent) -> Sent:
+    return Sent(sent.message_id, sent.thread_id, sent.depth, sent.copies, repeated=True)

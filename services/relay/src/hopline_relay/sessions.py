@@ -1,0 +1,311 @@
+"""Sessions and their transcripts, where an agent stands, and who is there."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+from hopline.relay.v1 import session_pb2 as pb
+from hopline_directory import Directory
+from hopline_directory.records import VIEWER, AgentRecord
+from hopline_rpc.clock import Clock, to_timestamp
+from hopline_rpc.paging import Pager, page_size
+from hopline_rpc.principals import Principal
+from sqlalchemy import Connection, Row, and_, func, select
+
+from hopline_relay.callers import no_session
+from hopline_relay.inbox import Inbox
+from hopline_relay.journal import Journal
+from hopline_relay.store import turns as turn_store
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.schema import deliveries, messages, sessions, turns
+from hopline_relay.turns import Turns
+from hopline_relay.view import Views
+
+
+class Sessions:
+    """Serves SessionService, but for prompts."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        directory: Directory,
+        inbox: Inbox,
+        tunnels: Turns,
+        views: Views,
+        pager: Pager,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._inbox = inbox
+        self._tunnels = tunnels
+        self._views = views
+        self._pager = pager
+        self._clock = clock
+
+    async def list_sessions(
+        self, principal: Principal, request: pb.ListSessionsRequest
+    ) -> pb.ListSessionsResponse:
+        """Return the sessions that the reader may see, newest first."""
+        size = page_size(request.page_size)
+        query = ("sessions", principal.workspace_id, principal.id, request.agent)
+        position = self._pager.position(query, request.page_token)
+        before = int(position[0]) if position and isinstance(position[0], int) else 2**62
+        conditions = self._visible(principal, request.agent)
+
+        def read(connection: Connection) -> tuple[list[Row[Any]], dict[str, float]]:
+            rows = _newest(connection, principal.workspace_id, conditions, before, size + 1)
+            return rows, _last_at(connection, rows)
+
+        rows, last_at = await self._journal.read(read)
+        response = pb.ListSessionsResponse(
+            sessions=[self._views.session(principal, row, last_at[row.id]) for row in rows[:size]]
+        )
+        if len(rows) > size:
+            response.next_page_token = self._pager.token(query, [rows[size - 1].ordinal])
+        return response
+
+    def _visible(self, principal: Principal, ref: str) -> list[Any]:
+        """Return the conditions, each behind an index of its own, that make up what the reader may see."""
+        if principal.kind == "user":
+            if ref:
+                agents = [self._directory.resolve_for_person(principal, ref, VIEWER)]
+            else:
+                agents = list(self._directory.for_person(principal, VIEWER).ordered)
+            return [sessions.c.agent_id == agent.id for agent in agents]
+        if ref and ref != principal.id:
+            agent = self._directory.resolve(principal, ref)
+            opened = and_(sessions.c.opened_by_id == principal.id, sessions.c.agent_id == agent.id)
+            return [sessions.c.agent_id == agent.id] if self._leads(principal, agent) else [opened]
+        led = [
+            sessions.c.agent_id == agent.id
+            for agent in self._directory.agents(principal.workspace_id)
+            if not ref and self._leads(principal, agent)
+        ]
+        own = [sessions.c.agent_id == principal.id]
+        return own if ref else [*own, sessions.c.opened_by_id == principal.id, *led]
+
+    async def get(self, principal: Principal, session_id: str) -> pb.Session:
+        """Return one session."""
+        row, last_at = await self._find(principal, session_id)
+        return self._views.session(principal, row, last_at)
+
+    async def read(self, principal: Principal, request: pb.ReadSessionRequest) -> pb.ReadSessionResponse:
+        """Return the transcript in order; an agent that is shown an unread message has taken it."""
+        size = page_size(request.page_size)
+        session, _ = await self._find(principal, request.session_id)
+        query = ("transcript", principal.workspace_id, principal.id, request.session_id)
+        position = self._pager.position(query, request.page_token)
+        after = int(position[0]) if position and isinstance(position[0], int) else 0
+        entries = await self._journal.read(
+            lambda connection: _transcript(connection, session, after, size + 1)
+        )
+        if principal.kind == "agent":
+            self._inbox.touch(principal)
+            await self._take_shown(principal, entries[:size])
+        response = pb.ReadSessionResponse(
+            entries=[self._entry(principal, session, *entry) for entry in entries[:size]]
+        )
+        if len(entries) > size:
+            response.next_page_token = self._pager.token(query, [entries[size - 1][0]])
+        return response
+
+    async def _take_shown(self, principal: Principal, entries: Sequence[_Entry]) -> None:
+        agent = self._directory.agent(principal.workspace_id, principal.id)
+        unread = [
+            message.id
+            for _, message, copy in entries
+            if copy is not None and copy.recipient_id == principal.id and copy.state == "queued"
+        ]
+        if unread and agent is not None and agent.state == "active":
+            standing = await self._inbox.standing(principal, "", "")
+            await self._inbox.take_shown(principal, standing, unread)
+
+    async def _find(self, principal: Principal, session_id: str) -> tuple[Row[Any], float]:
+        key = (principal.workspace_id, session_id)
+
+        def read(connection: Connection) -> tuple[Row[Any] | None, float]:
+            row = by_id(connection, sessions, {key}).get(key)
+            return row, _last_at(connection, [row])[row.id] if row is not None else 0.0
+
+        row, last_at = await self._journal.read(read)
+        if row is None or not self.may_see(principal, row):
+            raise no_session(session_id)
+        return row, last_at
+
+    def may_see(self, principal: Principal, row: Row[Any]) -> bool:
+        """Tell whether a session is one that the reader runs, opened, leads, or may view."""
+        agent = self._directory.agent(principal.workspace_id, row.agent_id)
+        if principal.kind == "user":
+            return agent is not None and self._directory.role_on_agent(principal.id, agent) >= VIEWER
+        return principal.id in (row.agent_id, row.opened_by_id) or self._leads(principal, agent)
+
+    @staticmethod
+    def _leads(principal: Principal, agent: AgentRecord | None) -> bool:
+        return agent is not None and agent.parent_agent_id == principal.id
+
+    def _entry(
+        self,
+        principal: Principal,
+        session: Row[Any],
+        ordinal: int,
+        message: Row[Any],
+        copy: Row[Any] | None,
+    ) -> pb.TranscriptEntry:
+        """Return a line of a transcript: what came in, or what the session's agent said."""
+        if copy is not None:
+            kind = "prompt" if message.kind in ("ask", "prompt") else "message_in"
+            turn_id = copy.turn_id
+        else:
+            kind = "answer" if message.kind == "answer" else "message_out"
+            turn_id = message.from_turn_id
+        if message.kind == "notice":
+            kind = "note"
+        dealt = principal.id in (session.agent_id, message.from_id)
+        entry = pb.TranscriptEntry(
+            seq=ordinal,
+            kind=kind,
+            at=to_timestamp(message.created_at),
+            text=message.body,
+            turn_id=turn_id,
+            message_id=message.id,
+            thread_id=message.thread_id,
+            depth=message.depth,
+        )
+        getattr(entry, "from").CopyFrom(
+            self._views.party(principal, message.from_kind, message.from_id, known=dealt)
+        )
+        return entry
+
+    # --- where an agent stands --------------------------------------------------------------------
+
+    async def context(self, principal: Principal, session_id: str) -> pb.GetContextResponse:
+        """Return the caller's session, depth and unread messages."""
+        if principal.kind != "agent":
+            return pb.GetContextResponse()
+        policy = self._directory.policy(principal.workspace_id)
+        since = self._clock.now() - policy.causality_window_seconds
+
+        def read(connection: Connection) -> tuple[Row[Any] | None, int]:
+            session = _own_session(connection, principal, session_id)
+            running = turn_store.running_of(connection, principal.workspace_id, principal.id)
+            depth = max((row.depth for row in running), default=-1)
+            if depth < 0:
+                depth = _depth_in_window(connection, principal, since)
+            return session, depth
+
+        session, depth = await self._journal.read(read)
+        if session_id and session is None:
+            raise no_session(session_id)
+        response = pb.GetContextResponse(
+            depth=depth,
+            inbox=await self._inbox.unread(principal),
+            isolation=self._tunnels.isolation_source(principal.workspace_id, principal.id),
+        )
+        if session is not None:
+            response.session_id, response.turn_id = session.id, session.running_turn_id
+        return response
+
+    def presence(self, principal: Principal, agent_ids: Sequence[str]) -> dict[str, str]:
+        """Return who is there, of the agents that the reader may know."""
+        found = {}
+        for agent_id in agent_ids:
+            agent = self._directory.agent(principal.workspace_id, agent_id)
+            if agent is None or agent.deleted or not self._directory.may_know(principal, agent_id):
+                continue
+            found[agent_id] = self._presence(agent)
+        return found
+
+    def _presence(self, agent: AgentRecord) -> str:
+        here = self._tunnels.presence_source(agent.workspace_id, agent.id)
+        if here is not None:
+            return here
+        if self._inbox.pulls(agent.workspace_id, agent.id):
+            return "inbox_only"
+        return "sleeping" if agent.wake != "none" else "offline"
+
+
+_Entry = tuple[int, Row[Any], Row[Any] | None]
+
+
+def _newest(
+    connection: Connection, workspace_id: str, conditions: Sequence[Any], before: int, most: int
+) -> list[Row[Any]]:
+    found: dict[str, Row[Any]] = {}
+    for condition in conditions:
+        query = (
+            select(sessions)
+            .where(sessions.c.workspace_id == workspace_id, condition, sessions.c.ordinal < before)
+            .order_by(sessions.c.ordinal.desc())
+            .limit(most)
+        )
+        found.update((row.id, row) for row in connection.execute(query))
+    return heapq.nlargest(most, found.values(), key=lambda row: row.ordinal)
+
+
+def _last_at(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, float]:
+    """Return when something last happened in sessions: the newest turn's end, start or queueing."""
+    last = {}
+    for row in rows:
+        query = (
+            select(func.coalesce(turns.c.ended_at, turns.c.started_at, turns.c.created_at))
+            .where(turns.c.workspace_id == row.workspace_id, turns.c.session_id == row.id)
+            .order_by(turns.c.ordinal.desc())
+            .limit(1)
+        )
+        last[row.id] = connection.execute(query).scalar() or row.created_at
+    return last
+
+
+def _transcript(connection: Connection, session: Row[Any], after: int, most: int) -> list[_Entry]:
+    """Return what came into a session and what went out of it, in the order of commits."""
+    outgoing = (
+        select(messages)
+        .where(
+            messages.c.workspace_id == session.workspace_id,
+            messages.c.from_session_id == session.id,
+            messages.c.ordinal > after,
+        )
+        .order_by(messages.c.ordinal)
+        .limit(most)
+    )
+    incoming = (
+        select(deliveries)
+        .where(
+            deliveries.c.workspace_id == session.workspace_id,
+            deliveries.c.session_id == session.id,
+            deliveries.c.ordinal > after,
+        )
+        .order_by(deliveries.c.ordinal)
+        .limit(most)
+    )
+    said: list[_Entry] = [(row.ordinal, row, None) for row in connection.execute(outgoing)]
+    copies = connection.execute(incoming).all()
+    bodies = by_id(connection, messages, {(row.workspace_id, row.message_id) for row in copies})
+    heard: list[_Entry] = [
+        (copy.ordinal, bodies[copy.workspace_id, copy.message_id], copy) for copy in copies
+    ]
+    return sorted(said + heard, key=lambda entry: entry[0])[:most]
+
+
+def _own_session(connection: Connection, principal: Principal, session_id: str) -> Row[Any] | None:
+    query = select(sessions).where(
+        sessions.c.workspace_id == principal.workspace_id, sessions.c.agent_id == principal.id
+    )
+    if session_id:
+        query = query.where(sessions.c.id == session_id)
+    else:
+        query = query.where(sessions.c.channel == "mcp", sessions.c.number == 1)
+    return connection.execute(query).first()
+
+
+def _depth_in_window(connection: Connection, principal: Principal, since: float) -> int:
+    query = select(func.max(turns.c.depth)).where(
+        turns.c.workspace_id == principal.workspace_id,
+        turns.c.ended_at >= since,
+        turns.c.agent_id == principal.id,
+        turns.c.started_at.is_not(None),
+    )
+    return connection.execute(query).scalar() or 0

@@ -1,0 +1,49 @@
+"""The span of a turn: a child of the send that caused it, written when the turn has ended.
+
+Its ids are drawn when the turn is claimed and stored with it, so that it is whole even when the process
+was started again in between.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hopline_directory import Directory
+from hopline_rpc import telemetry
+from sqlalchemy import Row
+
+from hopline_relay.store.turns import Ended
+
+
+def turn_ended(directory: Directory, row: Row[Any], ended: Ended, now: float) -> None:
+    """Write the span of a turn that ran, given as it was before it ended."""
+    if not row.span or row.started_at is None:
+        return
+    agent = directory.agent(row.workspace_id, row.agent_id)
+    name = agent.name if agent is not None else row.agent_id
+    attributes: dict[str, str | bool | int | float] = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.id": row.agent_id,
+        "gen_ai.agent.name": name,
+        "gen_ai.conversation.id": row.session_id,
+        "hopline.turn.id": row.id,
+        "hopline.turn.cause": row.cause,
+        "hopline.turn.attempt": row.attempt,
+        "hopline.turn.outcome": ended.state,
+        "hopline.depth": row.depth,
+        "hopline.session.id": row.session_id,
+        "hopline.thread.id": row.thread_id,
+        "hopline.message.id": row.message_id,
+        "hopline.root.id": row.root_id,
+    }
+    telemetry.record(
+        row.span,
+        f"invoke_agent {name}",
+        parent=row.traceparent,
+        kind="consumer",
+        start_ns=int(row.started_at * 1_000_000_000),
+        end_ns=int(now * 1_000_000_000),
+        attributes=attributes,
+        error=ended.fault.code if ended.fault is not None else None,
+        service="relay",
+    )

@@ -1,0 +1,201 @@
+"""Getting a message, an ask or a prompt ready: for whom, from where, and whether it may be said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hopline.quota.v1 import admission_pb2 as quota_pb
+from hopline_directory import Directory
+from hopline_directory.records import OPERATOR, AgentRecord
+from hopline_rpc.errors import HoplineError, invalid
+from hopline_rpc.ids import IdMaker
+from hopline_rpc.principals import Principal
+from sqlalchemy import Row
+
+from hopline_relay.callers import Standing, actor_of, no_session, no_thread, require_active, stand
+from hopline_relay.domain.values import title_of
+from hopline_relay.drafts import Draft, Ready
+from hopline_relay.store.facts import Facts
+from hopline_relay.store.sessions import SessionWish
+from hopline_relay.store.writing import Copy, Outgoing
+from hopline_relay.waits import Waits
+
+
+class Starts:
+    """Prepares what starts something."""
+
+    def __init__(self, directory: Directory, waits: Waits, ids: IdMaker, instance_id: str) -> None:
+        self._directory = directory
+        self._waits = waits
+        self._ids = ids
+        self._instance_id = instance_id
+
+    def prepare(self, draft: Draft, facts: Facts, limits: quota_pb.Limits, now: float) -> Ready:
+        """Check everything but admission; raises HoplineError."""
+        principal = draft.principal
+        require_active(self._directory, principal)
+        recipients = self._resolve(draft)
+        standing = stand(principal, draft.turn_id, draft.caller_session_id, facts, self._ids)
+        if draft.thread_id:
+            self._check_thread(draft, facts, recipients)
+        policy = self._directory.policy(principal.workspace_id)
+        outgoing = Outgoing(
+            workspace_id=principal.workspace_id,
+            id=self._ids.new_id("msg"),
+            kind=draft.kind,
+            sender=actor_of(self._directory, principal),
+            session_id=standing.session_id,
+            inbox=standing.inbox,
+            turn_id=standing.turn.id if standing.turn is not None else "",
+            subject=draft.subject,
+            body=draft.text,
+            payload=draft.payload,
+            thread_id=draft.thread_id or self._ids.new_id("thr"),
+            opens_thread=not draft.thread_id,
+            cap=policy.messages_per_thread,
+            depth=0,
+            from_depth=0,
+            root_id="",
+            admitted_as="person" if principal.kind == "user" else "start",
+            day="",
+            traceparent=draft.traceparent,
+            owed=draft.kind != "message",
+            wait_id=draft.waiter.id if draft.waiter is not None else "",
+            instance_id=self._instance_id,
+            queue_seconds=policy.queue_seconds,
+            refuse_cycles=policy.refuse_cycles,
+            request_id=draft.request_id,
+            digest=draft.digest() if draft.request_id else b"",
+        )
+        outgoing.copies = self._copies(draft, facts, outgoing, recipients)
+        if draft.waiter is not None:
+            if standing.turn is not None and standing.turn.slot:
+                draft.waiter.slot_turn_id = standing.turn.id
+            self._waits.register(outgoing.workspace_id, outgoing.copies[0].turn_id, draft.waiter)
+        return Ready(draft, self._item(draft, outgoing, standing, limits, now), outgoing)
+
+    def _resolve(self, draft: Draft) -> list[AgentRecord]:
+        principal = draft.principal
+        found: list[AgentRecord] = []
+        for ref in draft.to:
+            if draft.kind == "prompt":
+                agent = self._prompted(principal, ref)
+            else:
+                agent = self._directory.resolve(principal, ref)
+            if any(agent.id == other.id for other in found):
+                raise invalid("to", f"names {agent.name!r} twice; recipients must be distinct")
+            found.append(agent)
+        return found
+
+    def _prompted(self, principal: Principal, ref: str) -> AgentRecord:
+        agent = self._directory.resolve_for_person(principal, ref, OPERATOR)
+        if agent.state == "paused":
+            raise HoplineError("failed_precondition", f"{agent.name} is paused; resume it first")
+        if agent.state != "active":
+            raise HoplineError("failed_precondition", f"{agent.name} is not active yet")
+        if agent.is_subagent:
+            raise HoplineError(
+                "failed_precondition", f"{agent.name} is a subagent; people talk to its lead instead"
+            )
+        return agent
+
+    def _check_thread(self, draft: Draft, facts: Facts, recipients: Sequence[AgentRecord]) -> None:
+        key = (draft.principal.workspace_id, draft.thread_id)
+        members = facts.members[key]
+        if key not in facts.threads or draft.principal.id not in members:
+            raise no_thread(draft.thread_id)
+        for agent in recipients:
+            if agent.id not in members:
+                raise HoplineError(
+                    "failed_precondition",
+                    f"{agent.name} takes no part in this thread; send to it without thread_id",
+                    details={"agent": agent.id, "thread_id": draft.thread_id},
+                )
+        for debt in facts.owed[key]:
+            if debt.debtor_id == draft.principal.id:
+                raise _answer_instead(debt.message_id)
+
+    def _copies(
+        self, draft: Draft, facts: Facts, outgoing: Outgoing, recipients: Sequence[AgentRecord]
+    ) -> list[Copy]:
+        if draft.session_id:
+            self._check_session(draft, facts, recipients[0])
+        copies = []
+        for agent in recipients:
+            copy = Copy(kind="agent", id=agent.id, turn_id=self._ids.new_id("trn"), place=len(recipients) > 1)
+            if draft.session_id:
+                copy.session_id = draft.session_id
+            else:
+                copy.wish = self._wish(draft, outgoing, agent)
+            copies.append(copy)
+        return copies
+
+    def _wish(self, draft: Draft, outgoing: Outgoing, agent: AgentRecord) -> SessionWish:
+        wish = SessionWish(
+            workspace_id=outgoing.workspace_id,
+            fresh_id=self._ids.new_id("ses"),
+            agent_id=agent.id,
+            peer_id=outgoing.sender.id,
+            peer_name=outgoing.sender.name,
+            opener_kind=outgoing.sender.kind,
+            opener_id=outgoing.sender.id,
+        )
+        if draft.kind == "prompt":
+            wish.channel, wish.title = "human", title_of(draft.text)
+        return wish
+
+    def _check_session(self, draft: Draft, facts: Facts, agent: AgentRecord) -> None:
+        """Let a follow-up into a session of the recipient's that the caller opened."""
+        principal = draft.principal
+        session = facts.sessions.get((principal.workspace_id, draft.session_id))
+        if session is None or session.agent_id != agent.id or not _may_prompt_in(principal, session):
+            raise no_session(draft.session_id)
+        if session.closed:
+            raise HoplineError("session_closed", "this session is closed; start a new one")
+        turn = facts.turns.get((principal.workspace_id, session.running_turn_id))
+        if turn is not None:
+            debt = facts.awaited.get((principal.workspace_id, turn.id, principal.id))
+            if debt is not None:
+                raise _answer_instead(debt.message_id)
+
+    @staticmethod
+    def _item(
+        draft: Draft, outgoing: Outgoing, standing: Standing, limits: quota_pb.Limits, now: float
+    ) -> quota_pb.AdmitItem:
+        principal = draft.principal
+        person = principal.kind == "user"
+        return quota_pb.AdmitItem(
+            key=f"{outgoing.workspace_id}/{principal.id}/{draft.request_id or outgoing.id}",
+            workspace_id=outgoing.workspace_id,
+            kind=quota_pb.ADMIT_KIND_PERSON if person else quota_pb.ADMIT_KIND_START,
+            sender_id=principal.id,
+            subject_assertion=assertion_of(principal, now),
+            recipients=[
+                quota_pb.AdmitRecipient(agent_id=copy.id, turn_id=copy.turn_id) for copy in outgoing.copies
+            ],
+            cause_turn_id=outgoing.turn_id,
+            # An id of its own by which all that follows is found; the message's makes it unique.
+            new_root_id=f"rot_{outgoing.id[4:]}",
+            limits=limits,
+        )
+
+
+def assertion_of(principal: Principal, now: float) -> str:
+    """Return the caller's assertion, or nothing when its minute is over: a tunnel outlives it."""
+    return principal.assertion if principal.expires_at > now + 1.0 else ""
+
+
+def _may_prompt_in(principal: Principal, session: Row[Any]) -> bool:
+    """Tell whether a caller with the right to start something on the agent may do so in this session."""
+    if principal.kind == "user":
+        return session.channel in ("human", "relay")
+    return bool(session.opened_by_id == principal.id)
+
+
+def _answer_instead(message_id: str) -> HoplineError:
+    return HoplineError(
+        "answer_instead",
+        f"you are answering their question {message_id}: end your turn with the answer, or use reply",
+        details={"message_id": message_id},
+    )

@@ -1,0 +1,112 @@
+"""One transaction on the record: its numbers, and what the audit log will say of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from hopline_relay.domain.values import Actor
+from hopline_relay.store.bulk import insert
+from hopline_relay.store.schema import audit_events, heads
+
+_LOCKED = (
+    select(heads.c.ordinal, heads.c.audit_seq)
+    .where(heads.c.workspace_id == bindparam("workspace"))
+    .with_for_update()
+)
+_WRITE = (
+    update(heads)
+    .where(heads.c.workspace_id == bindparam("workspace"))
+    .values(ordinal=bindparam("new_ordinal"), audit_seq=bindparam("new_seq"))
+)
+
+
+class _Head:
+    __slots__ = ("audit_seq", "fresh", "ordinal")
+
+    def __init__(self, ordinal: int, audit_seq: int, *, fresh: bool) -> None:
+        self.ordinal = ordinal
+        self.audit_seq = audit_seq
+        self.fresh = fresh
+
+
+class Book:
+    """Hands out ordinals and collects audit rows; `close` writes both.
+
+    `now` is the moment the transaction is dated to, in unix seconds.
+    """
+
+    def __init__(self, connection: Connection, now: float) -> None:
+        self.connection = connection
+        self.now = now
+        self._heads: dict[str, _Head] = {}
+        self._notes: list[dict[str, Any]] = []
+
+    def ordinal(self, workspace_id: str) -> int:
+        """Return the workspace's next ordinal."""
+        head = self._head(workspace_id)
+        head.ordinal += 1
+        return head.ordinal
+
+    def note(
+        self,
+        workspace_id: str,
+        action: str,
+        actor: Actor,
+        *,
+        agent_id: str = "",
+        thread_id: str = "",
+        message_id: str = "",
+        turn_id: str = "",
+        session_id: str = "",
+        details: Mapping[str, Any] | None = None,
+        trace_id: str = "",
+        at: float | None = None,
+    ) -> int:
+        """Add an event to the audit log; returns its number."""
+        head = self._head(workspace_id)
+        head.audit_seq += 1
+        self._notes.append(
+            {
+                "workspace_id": workspace_id,
+                "seq": head.audit_seq,
+                "at": self.now if at is None else at,
+                "action": action,
+                "actor_kind": actor.kind,
+                "actor_id": actor.id,
+                "actor_name": actor.name,
+                "agent_id": agent_id,
+                "thread_id": thread_id,
+                "message_id": message_id,
+                "turn_id": turn_id,
+                "session_id": session_id,
+                "details": json.dumps(details, ensure_ascii=False) if details else "",
+                "trace_id": trace_id,
+            }
+        )
+        return head.audit_seq
+
+    def close(self) -> list[str]:
+        """Write what was collected; returns the workspaces whose audit log has grown."""
+        insert(self.connection, audit_events, self._notes)
+        for workspace_id, head in self._heads.items():
+            if head.fresh:
+                row = {"workspace_id": workspace_id, "ordinal": head.ordinal, "audit_seq": head.audit_seq}
+                insert(self.connection, heads, [row])
+            else:
+                self.connection.execute(
+                    _WRITE,
+                    {"workspace": workspace_id, "new_ordinal": head.ordinal, "new_seq": head.audit_seq},
+                )
+        return sorted({note["workspace_id"] for note in self._notes})
+
+    def _head(self, workspace_id: str) -> _Head:
+        head = self._heads.get(workspace_id)
+        if head is None:
+            row = self.connection.execute(_LOCKED, {"workspace": workspace_id}).one_or_none()
+            head = _Head(row[0], row[1], fresh=False) if row else _Head(0, 0, fresh=True)
+            self._heads[workspace_id] = head
+        return head

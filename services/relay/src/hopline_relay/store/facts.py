@@ -1,0 +1,153 @@
+"""What the record says of the things that a batch of calls names, looked up all at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, bindparam, literal_column, select
+
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.copies import copies_of
+from hopline_relay.store.schema import (
+    OPEN,
+    debts,
+    messages,
+    participants,
+    requests,
+    sessions,
+    threads,
+    turns,
+)
+
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Names:
+    """What is asked for; every pair begins with the workspace's id."""
+
+    turns: set[Key] = field(default_factory=set)
+    sessions: set[Key] = field(default_factory=set)
+    threads: set[Key] = field(default_factory=set)
+    messages: set[Key] = field(default_factory=set)
+    # (workspace, principal, request_id)
+    requests: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.turns or self.sessions or self.threads or self.messages or self.requests)
+
+
+@dataclass(slots=True)
+class Facts:
+    """What was found; what is missing does not exist."""
+
+    turns: dict[Key, Row[Any]] = field(default_factory=dict)
+    sessions: dict[Key, Row[Any]] = field(default_factory=dict)
+    threads: dict[Key, Row[Any]] = field(default_factory=dict)
+    messages: dict[Key, Row[Any]] = field(default_factory=dict)
+    members: dict[Key, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    deliveries: dict[Key, list[Row[Any]]] = field(default_factory=dict)
+    # By the turn that owes.
+    debts: dict[Key, Row[Any]] = field(default_factory=dict)
+    # Open debts by thread.
+    owed: dict[Key, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    # Open debts by (workspace, the turn that waits for it, who owes).
+    awaited: dict[tuple[str, str, str], Row[Any]] = field(default_factory=dict)
+    requests: dict[tuple[str, str, str], Row[Any]] = field(default_factory=dict)
+
+    def delivery(self, workspace_id: str, message_id: str, recipient_id: str) -> Row[Any] | None:
+        """Return a recipient's copy of a message."""
+        for row in self.deliveries.get((workspace_id, message_id), ()):
+            if row.recipient_id == recipient_id:
+                return row
+        return None
+
+
+def look_up(connection: Connection, names: Names) -> Facts:
+    """Return what is there of what is named, with what hangs on it."""
+    facts = Facts()
+    _requests(connection, names, facts)
+    facts.sessions = by_id(connection, sessions, names.sessions)
+    facts.messages = by_id(connection, messages, names.messages)
+    facts.deliveries = copies_of(connection, facts.messages)
+    running = {(key[0], row.running_turn_id) for key, row in facts.sessions.items()}
+    serving = {(key[0], row.turn_id) for key, rows in facts.deliveries.items() for row in rows}
+    facts.turns = by_id(connection, turns, names.turns | running | serving)
+    facts.debts = by_id(connection, debts, facts.turns, debts.c.turn_id)
+    _awaited(connection, facts, running)
+    facts.threads = by_id(connection, threads, names.threads)
+    _members(connection, facts)
+    return facts
+
+
+_REQUESTS = select(requests).where(
+    requests.c.workspace_id == bindparam("workspace"),
+    requests.c.principal_id == bindparam("principal"),
+    requests.c.request_id.in_(bindparam("ids", expanding=True)),
+)
+
+
+def _requests(connection: Connection, names: Names, facts: Facts) -> None:
+    grouped: dict[Key, list[str]] = defaultdict(list)
+    for workspace_id, principal_id, request_id in names.requests:
+        grouped[workspace_id, principal_id].append(request_id)
+    for (workspace_id, principal_id), ids in grouped.items():
+        values = {"workspace": workspace_id, "principal": principal_id, "ids": ids}
+        for row in connection.execute(_REQUESTS, values):
+            facts.requests[workspace_id, principal_id, row.request_id] = row
+            names.messages.add((workspace_id, row.message_id))
+
+
+_AWAITED = select(debts).where(
+    debts.c.workspace_id == bindparam("workspace"),
+    debts.c.creditor_turn_id.in_(bindparam("ids", expanding=True)),
+    debts.c.creditor_turn_id != literal_column("''"),
+    debts.c.state == OPEN,
+)
+
+
+def _awaited(connection: Connection, facts: Facts, running: Iterable[Key]) -> None:
+    for workspace_id, ids in _grouped(key for key in running if key[1]).items():
+        for row in connection.execute(_AWAITED, {"workspace": workspace_id, "ids": ids}):
+            facts.awaited[workspace_id, row.creditor_turn_id, row.debtor_id] = row
+
+
+_MEMBERS = select(participants.c.thread_id, participants.c.party_id, participants.c.party_kind).where(
+    participants.c.workspace_id == bindparam("workspace"),
+    participants.c.thread_id.in_(bindparam("ids", expanding=True)),
+)
+_OWED = (
+    select(debts)
+    .join(
+        participants,
+        and_(
+            participants.c.workspace_id == debts.c.workspace_id,
+            participants.c.party_id == debts.c.debtor_id,
+            participants.c.thread_id == debts.c.thread_id,
+        ),
+    )
+    .where(
+        participants.c.workspace_id == bindparam("workspace"),
+        participants.c.thread_id.in_(bindparam("ids", expanding=True)),
+        debts.c.state == OPEN,
+    )
+)
+
+
+def _members(connection: Connection, facts: Facts) -> None:
+    for workspace_id, ids in _grouped(facts.threads).items():
+        values = {"workspace": workspace_id, "ids": ids}
+        for row in connection.execute(_MEMBERS, values):
+            facts.members[workspace_id, row.thread_id][row.party_id] = row.party_kind
+        for row in connection.execute(_OWED, values):
+            facts.owed[workspace_id, row.thread_id].append(row)
+
+
+def _grouped(keys: Iterable[Key]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = defaultdict(list)
+    for workspace_id, identifier in keys:
+        grouped[workspace_id].append(identifier)
+    return grouped

@@ -1,0 +1,188 @@
+"""The counters' epoch, and what they are rebuilt from: sums over the record, read through its keys."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from hopline.quota.v1 import admission_pb2 as pb
+from hopline_rpc.clock import to_timestamp, utc_day
+from hopline_rpc.ids import encode
+from sqlalchemy import Connection, and_, func, select, update
+
+from hopline_relay.store.book import Book
+from hopline_relay.store.bulk import insert
+from hopline_relay.store.schema import QUEUED, RUNNING, deliveries, messages, quota_epochs, turns, waits
+
+_EPOCH_ROW: Final = 1
+_DAY: Final = 86_400.0
+# An id's time and the day that a message is charged to come from two readings of the clock.
+_SKEW: Final = 3_600.0
+
+
+class Windows(NamedTuple):
+    """How far back a workspace's policy looks, in seconds."""
+
+    causality: int
+    pair: int
+
+
+def read_epoch(connection: Connection) -> int:
+    """Return the epoch in force; 0 before the first."""
+    return (
+        connection.execute(
+            select(quota_epochs.c.epoch).where(quota_epochs.c.id == _EPOCH_ROW)
+        ).scalar_one_or_none()
+        or 0
+    )
+
+
+def next_epoch(book: Book) -> int:
+    """Begin a new epoch: from now on nothing charged in an earlier one can be committed."""
+    connection = book.connection
+    epoch = connection.execute(
+        update(quota_epochs)
+        .where(quota_epochs.c.id == _EPOCH_ROW)
+        .values(epoch=quota_epochs.c.epoch + 1, seeded_at=book.now)
+        .returning(quota_epochs.c.epoch)
+    ).scalar_one_or_none()
+    if epoch is None:
+        epoch = 1
+        insert(connection, quota_epochs, [{"id": _EPOCH_ROW, "epoch": epoch, "seeded_at": book.now}])
+    return epoch
+
+
+def build(connection: Connection, epoch: int, windows: Mapping[str, Windows], now: float) -> pb.SeedRequest:
+    """Sum up the record of each workspace for the counters of `epoch`."""
+    seed = pb.SeedRequest(epoch=epoch)
+    for workspace_id, window in windows.items():
+        _add_days(connection, seed, workspace_id, now)
+        roots = _add_turns(connection, seed, workspace_id, now - window.causality)
+        _add_roots(connection, seed, workspace_id, roots)
+        if window.pair:
+            _add_pairs(connection, seed, workspace_id, now - window.pair)
+    return seed
+
+
+def first_id_at(prefix: str, at: float) -> str:
+    """Return a text that no id made at `at` or later comes before."""
+    return f"{prefix}_{encode(int(max(0.0, at) * 1000) << 80)}"
+
+
+def _add_days(connection: Connection, seed: pb.SeedRequest, workspace_id: str, now: float) -> None:
+    days = [utc_day(now - _DAY), utc_day(now), utc_day(now + _DAY)]
+    midnight = now - now % _DAY - _DAY
+    since = first_id_at("msg", midnight - _SKEW)
+    recent = and_(messages.c.workspace_id == workspace_id, messages.c.id >= since, messages.c.day.in_(days))
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    sent = select(messages.c.from_id, messages.c.day, func.count()).where(
+        recent, messages.c.from_kind == "agent"
+    )
+    for agent_id, day, count in connection.execute(sent.group_by(messages.c.from_id, messages.c.day)):
+        sums[agent_id, day][0] = count
+    received = (
+        select(deliveries.c.recipient_id, messages.c.day, func.count())
+        .select_from(messages)
+        .join(
+            deliveries,
+            and_(
+                deliveries.c.workspace_id == messages.c.workspace_id,
+                deliveries.c.message_id == messages.c.id,
+            ),
+        )
+        .where(recent, deliveries.c.recipient_kind == "agent")
+        .group_by(deliveries.c.recipient_id, messages.c.day)
+    )
+    for agent_id, day, count in connection.execute(received):
+        sums[agent_id, day][1] = count
+    for (agent_id, day), (sent_count, received_count) in sums.items():
+        seed.days.add(
+            workspace_id=workspace_id, agent_id=agent_id, day=day, sent=sent_count, received=received_count
+        )
+
+
+def _add_turns(connection: Connection, seed: pb.SeedRequest, workspace_id: str, since: float) -> set[str]:
+    """Add what is queued, runs, or ended within the causality window; returns their roots."""
+    roots = set()
+    for row in connection.execute(_turns_of(workspace_id, turns.c.state == QUEUED)):
+        _turn(seed, row).queued = True
+        roots.add(row.root_id)
+    waiting = set(
+        connection.execute(
+            select(waits.c.waiter_turn_id).where(waits.c.workspace_id == workspace_id)
+        ).scalars()
+    )
+    for row in connection.execute(_turns_of(workspace_id, turns.c.state == RUNNING)):
+        turn = _turn(seed, row)
+        turn.running, turn.holds_slot, turn.attempt = True, row.slot, row.attempt
+        turn.waiting = row.id in waiting
+        roots.add(row.root_id)
+    # A turn that was queued until it ended has never run, and so started nothing.
+    ended = _turns_of(workspace_id, turns.c.ended_at >= since).where(turns.c.started_at.is_not(None))
+    for row in connection.execute(ended):
+        _turn(seed, row).ended_at.CopyFrom(to_timestamp(row.ended_at))
+        roots.add(row.root_id)
+    return roots
+
+
+def _turns_of(workspace_id: str, condition: Any) -> Any:
+    return select(
+        turns.c.id,
+        turns.c.workspace_id,
+        turns.c.agent_id,
+        turns.c.depth,
+        turns.c.root_id,
+        turns.c.slot,
+        turns.c.attempt,
+        turns.c.ended_at,
+    ).where(turns.c.workspace_id == workspace_id, condition)
+
+
+def _turn(seed: pb.SeedRequest, row: Any) -> pb.SeedTurn:
+    return seed.turns.add(
+        turn_id=row.id,
+        workspace_id=row.workspace_id,
+        agent_id=row.agent_id,
+        depth=row.depth,
+        root_id=row.root_id,
+    )
+
+
+def _add_roots(connection: Connection, seed: pb.SeedRequest, workspace_id: str, roots: set[str]) -> None:
+    ordered = sorted(roots)
+    for start in range(0, len(ordered), 500):
+        query = (
+            select(turns.c.root_id, func.count())
+            .where(turns.c.workspace_id == workspace_id, turns.c.root_id.in_(ordered[start : start + 500]))
+            .group_by(turns.c.root_id)
+        )
+        for root_id, count in connection.execute(query):
+            seed.roots.add(workspace_id=workspace_id, root_id=root_id, turns=count)
+
+
+def _add_pairs(connection: Connection, seed: pb.SeedRequest, workspace_id: str, since: float) -> None:
+    query = (
+        select(messages.c.from_id, deliveries.c.recipient_id, messages.c.created_at)
+        .join(
+            deliveries,
+            and_(
+                deliveries.c.workspace_id == messages.c.workspace_id,
+                deliveries.c.message_id == messages.c.id,
+            ),
+        )
+        .where(
+            messages.c.workspace_id == workspace_id,
+            messages.c.id >= first_id_at("msg", since - 1.0),
+            messages.c.created_at >= since,
+            messages.c.admitted_as == "start",
+        )
+    )
+    starts: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for sender, recipient, at in connection.execute(query):
+        one, other = sorted((sender, recipient))
+        starts[one, other].append(at)
+    for (one, other), times in starts.items():
+        seed.pairs.add(
+            workspace_id=workspace_id, agent_a=one, agent_b=other, starts=[to_timestamp(at) for at in times]
+        )

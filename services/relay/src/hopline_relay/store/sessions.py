@@ -1,0 +1,122 @@
+"""Finding and making the sessions that messages go to and come from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select
+
+from hopline_relay.domain.values import lowest_free, session_title
+from hopline_relay.store.book import Book
+from hopline_relay.store.bulk import insert
+from hopline_relay.store.schema import sessions
+
+_OF_AGENTS = select(
+    sessions.c.id,
+    sessions.c.agent_id,
+    sessions.c.peer_id,
+    sessions.c.number,
+    sessions.c.closed,
+    sessions.c.running_turn_id,
+).where(
+    sessions.c.workspace_id == bindparam("workspace"),
+    sessions.c.channel == bindparam("channel"),
+    sessions.c.agent_id.in_(bindparam("agents", expanding=True)),
+    sessions.c.peer_id.in_(bindparam("peers", expanding=True)),
+    sessions.c.number > 0,
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionWish:
+    """Where a message to `agent_id` from `peer_id` is to go; `id` becomes the session's.
+
+    `fresh_id` is the id of a new one, for the case that none is free. An inbox session has no peer.
+    """
+
+    workspace_id: str
+    fresh_id: str
+    id: str = ""
+    agent_id: str
+    channel: str = "relay"
+    peer_id: str = ""
+    peer_name: str = ""
+    opener_kind: str
+    opener_id: str
+    opener_session_id: str = ""
+    # A session of its own, with this title, which is found by its id alone.
+    title: str = ""
+
+
+def settle(book: Book, wishes: Sequence[SessionWish]) -> None:
+    """Give every wish the lowest-numbered session of its pair in which no turn runs, made where missing."""
+    groups: dict[tuple[str, str], list[SessionWish]] = defaultdict(list)
+    for wish in wishes:
+        groups[wish.workspace_id, wish.channel].append(wish)
+    fresh: list[dict[str, Any]] = []
+    for (workspace_id, channel), group in groups.items():
+        known = _known(book.connection, workspace_id, channel, group)
+        for wish in group:
+            if wish.title:
+                wish.id = wish.fresh_id
+                fresh.append(_row(book, wish, wish.title, 0))
+                continue
+            numbers = known[wish.agent_id, wish.peer_id]
+            # An inbox session is one alone, whatever runs in it.
+            busy = {number: taken and channel != "mcp" for number, (_, taken) in numbers.items()}
+            number = lowest_free(busy)
+            if number in numbers:
+                wish.id = numbers[number][0]
+                continue
+            wish.id = wish.fresh_id
+            numbers[number] = (wish.id, False)
+            title = "Inbox" if channel == "mcp" else session_title(wish.peer_name, number)
+            fresh.append(_row(book, wish, title, number))
+    insert(book.connection, sessions, fresh)
+
+
+def _row(book: Book, wish: SessionWish, title: str, number: int) -> dict[str, Any]:
+    """Return a new session's row."""
+    return {
+        "workspace_id": wish.workspace_id,
+        "id": wish.id,
+        "agent_id": wish.agent_id,
+        "title": title,
+        "channel": wish.channel,
+        "peer_id": wish.peer_id,
+        "number": number,
+        "closed": False,
+        "running_turn_id": "",
+        "used": False,
+        "opened_by_kind": wish.opener_kind,
+        "opened_by_id": wish.opener_id,
+        "opened_by_session_id": wish.opener_session_id,
+        "created_at": book.now,
+        "ordinal": book.ordinal(wish.workspace_id),
+    }
+
+
+def _known(
+    connection: Connection, workspace_id: str, channel: str, wishes: Iterable[SessionWish]
+) -> dict[tuple[str, str], dict[int, tuple[str, bool]]]:
+    """Return the sessions of the pairs: by number, the id and whether it is taken."""
+    known: dict[tuple[str, str], dict[int, tuple[str, bool]]] = {}
+    agents, peers = set(), set()
+    for wish in wishes:
+        known[wish.agent_id, wish.peer_id] = {}
+        agents.add(wish.agent_id)
+        peers.add(wish.peer_id)
+    values = {
+        "workspace": workspace_id,
+        "channel": channel,
+        "agents": sorted(agents),
+        "peers": sorted(peers),
+    }
+    for found in connection.execute(_OF_AGENTS, values):
+        numbers = known.get((found.agent_id, found.peer_id))
+        if numbers is not None:
+            numbers[found.number] = (found.id, found.closed or found.running_turn_id != "")
+    return known

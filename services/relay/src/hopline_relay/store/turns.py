@@ -1,0 +1,488 @@
+"""The statements by which turns move: queued, running, queued again, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, bindparam, exists, func, literal_column, select, update
+
+from hopline_relay.domain.values import MESH, Actor, Fault
+from hopline_relay.store.book import Book
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.schema import QUEUED, RUNNING, deliveries, sessions, turns
+
+_UNSERVED = ("queued", "delivered", "taken")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A turn that is to end. It does only if it is in one of `seen`, and at `attempt` unless that is 0.
+
+    `delivery`: what its delivery becomes, if nothing has answered it.
+    """
+
+    workspace_id: str
+    turn_id: str
+    seen: tuple[str, ...]
+    state: str
+    delivery: str
+    attempt: int = 0
+    # The tunnel it has to run on; None for any.
+    epoch: int | None = None
+    fault: Fault | None = None
+    actor: Actor = MESH
+
+    def fits(self, row: Row[Any] | None) -> bool:
+        """Tell whether the turn is still what it was seen as."""
+        return (
+            row is not None
+            and row.state in self.seen
+            and self.attempt in (0, row.attempt)
+            and self.epoch in (None, row.epoch)
+        )
+
+
+_FINISH = (
+    update(turns)
+    .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
+    .values(
+        state=bindparam("new_state"),
+        ended_at=bindparam("at"),
+        lease_until=None,
+        due_at=None,
+        slot=False,
+        error_code=bindparam("code"),
+        error_message=bindparam("message"),
+    )
+)
+_CLOSE_DELIVERY = (
+    update(deliveries)
+    .where(
+        deliveries.c.workspace_id == bindparam("workspace"),
+        deliveries.c.message_id == bindparam("message_key"),
+        deliveries.c.recipient_id == bindparam("recipient"),
+        deliveries.c.state.in_(_UNSERVED),
+    )
+    .values(state=bindparam("new_state"))
+)
+_FREE_SESSION = (
+    update(sessions)
+    .where(
+        sessions.c.workspace_id == bindparam("workspace"),
+        sessions.c.id == bindparam("session"),
+        sessions.c.running_turn_id == bindparam("turn"),
+    )
+    .values(running_turn_id="")
+)
+_PULLED = turns.alias("pulled")
+_FREE_PULL = (
+    update(sessions)
+    .where(
+        sessions.c.workspace_id == bindparam("workspace"),
+        sessions.c.id == bindparam("session"),
+        sessions.c.running_turn_id == bindparam("turn"),
+        ~exists().where(
+            and_(
+                _PULLED.c.workspace_id == bindparam("workspace"),
+                _PULLED.c.batch_id == bindparam("turn"),
+                _PULLED.c.batch_id != "",
+                _PULLED.c.state == RUNNING,
+            )
+        ),
+    )
+    .values(running_turn_id="")
+)
+
+
+def finish(book: Book, endings: Sequence[Ended]) -> list[Row[Any]]:
+    """End turns; returns the rows, as they were, of those that did."""
+    connection = book.connection
+    found = by_id(connection, turns, {(each.workspace_id, each.turn_id) for each in endings})
+    done: list[tuple[Ended, Row[Any]]] = []
+    for each in endings:
+        row = found.pop((each.workspace_id, each.turn_id), None)
+        if row is not None and each.fits(row):
+            done.append((each, row))
+    if not done:
+        return []
+    connection.execute(_FINISH, [_finish_values(book, each) for each, _ in done])
+    connection.execute(_CLOSE_DELIVERY, [_close_values(each, row) for each, row in done])
+    ran = [row for _, row in done if row.state == "running"]
+    free_sessions(connection, ran)
+    _release_pulled(book, [row for row in ran if not row.batch_id])
+    for each, row in done:
+        _note_end(book, each, row)
+    return [row for _, row in done]
+
+
+_RELEASE = (
+    update(turns)
+    .where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.batch_id == bindparam("batch"),
+        turns.c.batch_id != literal_column("''"),
+        turns.c.state == RUNNING,
+    )
+    .values(lease_until=bindparam("at"), due_at=bindparam("at"))
+)
+
+
+def _release_pulled(book: Book, rows: Sequence[Row[Any]]) -> None:
+    """Let the leases end of messages that were pulled from within turns that have ended."""
+    if rows:
+        book.connection.execute(
+            _RELEASE, [{"workspace": row.workspace_id, "batch": row.id, "at": book.now} for row in rows]
+        )
+
+
+def _finish_values(book: Book, each: Ended) -> dict[str, Any]:
+    return {
+        "workspace": each.workspace_id,
+        "turn": each.turn_id,
+        "new_state": each.state,
+        "at": book.now,
+        "code": each.fault.code if each.fault else "",
+        "message": each.fault.message if each.fault else "",
+    }
+
+
+def _close_values(each: Ended, row: Row[Any]) -> dict[str, Any]:
+    return {
+        "workspace": each.workspace_id,
+        "message_key": row.message_id,
+        "recipient": row.agent_id,
+        "new_state": each.delivery,
+    }
+
+
+def free_sessions(connection: Connection, rows: Sequence[Row[Any]]) -> None:
+    """Mark the sessions of turns that run no more as free."""
+    alone = [
+        {"workspace": row.workspace_id, "session": row.session_id, "turn": row.id}
+        for row in rows
+        if not row.batch_id
+    ]
+    if alone:
+        connection.execute(_FREE_SESSION, alone)
+    pulled = {(row.workspace_id, row.run_session_id, row.batch_id) for row in rows if row.batch_id}
+    for workspace_id, session_id, batch_id in pulled:
+        connection.execute(_FREE_PULL, {"workspace": workspace_id, "session": session_id, "turn": batch_id})
+
+
+def _note_end(book: Book, each: Ended, row: Row[Any]) -> None:
+    details: dict[str, Any] = {"state": each.state, "depth": row.depth, "root_id": row.root_id}
+    if each.fault:
+        details["code"], details["reason"] = each.fault.code, each.fault.message
+    book.note(
+        row.workspace_id,
+        "turn.ended",
+        each.actor,
+        agent_id=row.agent_id,
+        thread_id=row.thread_id,
+        message_id=row.message_id,
+        turn_id=row.id,
+        session_id=row.session_id,
+        details=details,
+        trace_id=row.traceparent[3:35],
+    )
+
+
+# --- starting ------------------------------------------------------------------------------------
+
+_START = (
+    update(turns)
+    .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
+    .values(
+        state="running",
+        attempt=turns.c.attempt + 1,
+        batch_id=bindparam("batch"),
+        run_session_id=bindparam("run_session"),
+        epoch=bindparam("new_epoch"),
+        instance_id=bindparam("instance"),
+        slot=bindparam("takes_slot"),
+        started_at=bindparam("at"),
+        lease_until=bindparam("lease"),
+        deadline_at=bindparam("deadline"),
+        due_at=bindparam("due"),
+        span=bindparam("new_span"),
+    )
+)
+_HOLD_SESSION = (
+    update(sessions)
+    .where(sessions.c.workspace_id == bindparam("workspace"), sessions.c.id == bindparam("session"))
+    .values(running_turn_id=bindparam("turn"), used=True)
+)
+_SET_DELIVERY = (
+    update(deliveries)
+    .where(
+        deliveries.c.workspace_id == bindparam("workspace"),
+        deliveries.c.message_id == bindparam("message_key"),
+        deliveries.c.recipient_id == bindparam("recipient"),
+        deliveries.c.state.in_(_UNSERVED),
+    )
+    .values(state=bindparam("new_state"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A queued turn that is to run; times are unix seconds."""
+
+    row: Row[Any]
+    epoch: int
+    slot: bool
+    lease_until: float
+    deadline_at: float
+    span: str
+    delivery: str
+    # Of a pull: the turn that stands for all of it, and the session it runs in.
+    batch_id: str = ""
+    run_session_id: str = ""
+
+
+def start(book: Book, starts: Sequence[Start], instance_id: str) -> list[Start]:
+    """Make queued turns running; returns those that were still queued, in a session that is free."""
+    connection = book.connection
+    rows = by_id(connection, turns, {(each.row.workspace_id, each.row.id) for each in starts})
+    alone = {(each.row.workspace_id, each.row.session_id) for each in starts if not each.batch_id}
+    held = {key for key, row in by_id(connection, sessions, alone).items() if row.running_turn_id}
+    started = []
+    for each in starts:
+        session = (each.row.workspace_id, each.row.session_id)
+        row = rows.get((each.row.workspace_id, each.row.id))
+        if row is None or row.state != "queued" or row.attempt != each.row.attempt:
+            continue
+        if not each.batch_id:
+            if session in held:
+                continue
+            held.add(session)
+        started.append(each)
+    if not started:
+        return []
+    connection.execute(_START, [_start_values(book, each, instance_id) for each in started])
+    holding = [
+        {"workspace": each.row.workspace_id, "session": each.row.session_id, "turn": each.row.id}
+        for each in started
+        if not each.batch_id
+    ]
+    if holding:
+        connection.execute(_HOLD_SESSION, holding)
+    set_deliveries(connection, [(each.row, each.delivery) for each in started])
+    for each in started:
+        _note_start(book, each)
+    return started
+
+
+def hold_session(connection: Connection, workspace_id: str, session_id: str, turn_id: str) -> None:
+    """Say that a turn runs in a session."""
+    connection.execute(_HOLD_SESSION, [{"workspace": workspace_id, "session": session_id, "turn": turn_id}])
+
+
+def set_deliveries(connection: Connection, changes: Sequence[tuple[Row[Any], str]]) -> None:
+    """Set the state of the deliveries that turns serve, unless they are served already."""
+    if changes:
+        connection.execute(
+            _SET_DELIVERY,
+            [
+                {
+                    "workspace": row.workspace_id,
+                    "message_key": row.message_id,
+                    "recipient": row.agent_id,
+                    "new_state": state,
+                }
+                for row, state in changes
+            ],
+        )
+
+
+def _start_values(book: Book, each: Start, instance_id: str) -> dict[str, Any]:
+    return {
+        "workspace": each.row.workspace_id,
+        "turn": each.row.id,
+        "batch": each.batch_id,
+        "run_session": each.run_session_id,
+        "new_epoch": each.epoch,
+        "instance": instance_id,
+        "takes_slot": each.slot,
+        "at": book.now,
+        "lease": each.lease_until,
+        "deadline": each.deadline_at,
+        "due": min(each.lease_until, each.deadline_at),
+        "new_span": each.span,
+    }
+
+
+def _note_start(book: Book, each: Start) -> None:
+    row = each.row
+    book.note(
+        row.workspace_id,
+        "turn.started",
+        Actor("agent", row.agent_id),
+        agent_id=row.agent_id,
+        thread_id=row.thread_id,
+        message_id=row.message_id,
+        turn_id=row.id,
+        session_id=each.run_session_id or row.session_id,
+        details={"attempt": row.attempt + 1, "depth": row.depth, "root_id": row.root_id},
+        trace_id=row.traceparent[3:35],
+    )
+
+
+# --- leases and queueing again -------------------------------------------------------------------
+
+_LEASE = (
+    update(turns)
+    .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
+    .values(
+        lease_until=bindparam("lease"),
+        due_at=bindparam("due"),
+        epoch=bindparam("new_epoch"),
+        instance_id=bindparam("instance"),
+    )
+)
+
+
+def set_leases(
+    book: Book, rows: Sequence[Row[Any]], until: float, instance_id: str, epoch: int | None = None
+) -> None:
+    """Let the leases of running turns end at `until`; `epoch` moves them to another attachment."""
+    if rows:
+        book.connection.execute(
+            _LEASE,
+            [
+                {
+                    "workspace": row.workspace_id,
+                    "turn": row.id,
+                    "lease": until,
+                    "due": min(until, row.deadline_at),
+                    "new_epoch": row.epoch if epoch is None else epoch,
+                    "instance": instance_id,
+                }
+                for row in rows
+            ],
+        )
+
+
+_REQUEUE = (
+    update(turns)
+    .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
+    .values(
+        state="queued",
+        attempt=bindparam("new_attempt"),
+        batch_id="",
+        run_session_id="",
+        slot=False,
+        started_at=None,
+        lease_until=None,
+        deadline_at=bindparam("deadline"),
+        due_at=bindparam("deadline"),
+    )
+)
+
+
+def requeue(book: Book, rows: Sequence[Row[Any]], queue_seconds: Any, *, free: bool = False) -> None:
+    """Put running turns back into their queues; `free` gives the attempt back as well.
+
+    `queue_seconds(workspace_id)` is how long they may wait there.
+    """
+    if not rows:
+        return
+    book.connection.execute(
+        _REQUEUE,
+        [
+            {
+                "workspace": row.workspace_id,
+                "turn": row.id,
+                "new_attempt": row.attempt - 1 if free else row.attempt,
+                "deadline": book.now + queue_seconds(row.workspace_id),
+            }
+            for row in rows
+        ],
+    )
+    free_sessions(book.connection, rows)
+    set_deliveries(book.connection, [(row, "queued") for row in rows])
+    for row in rows:
+        book.note(
+            row.workspace_id,
+            "turn.requeued",
+            MESH,
+            agent_id=row.agent_id,
+            thread_id=row.thread_id,
+            message_id=row.message_id,
+            turn_id=row.id,
+            session_id=row.session_id,
+            details={"attempt": row.attempt},
+            trace_id=row.traceparent[3:35],
+        )
+
+
+# --- looking -------------------------------------------------------------------------------------
+
+_QUEUED_OF = (
+    select(turns)
+    .where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.agent_id == bindparam("agent"),
+        turns.c.state == QUEUED,
+    )
+    .order_by(turns.c.ordinal)
+    .limit(bindparam("most"))
+)
+_NEXT_OF = (
+    select(func.min(turns.c.ordinal))
+    .join(
+        sessions,
+        and_(sessions.c.workspace_id == turns.c.workspace_id, sessions.c.id == turns.c.session_id),
+    )
+    .where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.agent_id == bindparam("agent"),
+        turns.c.state == QUEUED,
+        sessions.c.running_turn_id == "",
+    )
+    .group_by(turns.c.session_id)
+    .order_by(func.min(turns.c.ordinal))
+    .limit(bindparam("most"))
+)
+_AT = (
+    select(turns)
+    .where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.agent_id == bindparam("agent"),
+        turns.c.state == QUEUED,
+        turns.c.ordinal.in_(bindparam("ordinals", expanding=True)),
+    )
+    .order_by(turns.c.ordinal)
+)
+_RUNNING_OF = select(turns).where(
+    turns.c.workspace_id == bindparam("workspace"),
+    turns.c.agent_id == bindparam("agent"),
+    turns.c.state == RUNNING,
+)
+
+
+def queued_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> Sequence[Row[Any]]:
+    """Return an agent's queued turns, oldest first."""
+    values = {"workspace": workspace_id, "agent": agent_id, "most": most}
+    return connection.execute(_QUEUED_OF, values).all()
+
+
+def next_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> Sequence[Row[Any]]:
+    """Return the oldest queued turn of each session of the agent's that is free, oldest first."""
+    key = {"workspace": workspace_id, "agent": agent_id}
+    ordinals = connection.execute(_NEXT_OF, {**key, "most": most}).scalars().all()
+    if not ordinals:
+        return []
+    return connection.execute(_AT, {**key, "ordinals": list(ordinals)}).all()
+
+
+def running_of(connection: Connection, workspace_id: str, agent_id: str) -> Sequence[Row[Any]]:
+    """Return an agent's running turns."""
+    return connection.execute(_RUNNING_OF, {"workspace": workspace_id, "agent": agent_id}).all()
+
+
+def find(connection: Connection, keys: set[tuple[str, str]]) -> dict[tuple[str, str], Row[Any]]:
+    """Return turns by (workspace, id)."""
+    return by_id(connection, turns, keys)

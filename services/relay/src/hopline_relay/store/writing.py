@@ -1,0 +1,421 @@
+"""Writes messages that were admitted, with everything that belongs to them, in one transaction.
+
+Callers describe each message as an `Outgoing`; what only the store knows (sequence, sessions, chains) is
+filled in here. A message that the record does not allow is left out and its error returned, the others
+are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hopline_rpc.errors import HoplineError
+from sqlalchemy import bindparam, update
+
+from hopline_relay.domain.values import Actor, extend_chain
+from hopline_relay.store import sessions as session_store
+from hopline_relay.store.book import Book
+from hopline_relay.store.bulk import by_id, insert
+from hopline_relay.store.schema import (
+    debts,
+    deliveries,
+    messages,
+    participants,
+    requests,
+    threads,
+    turns,
+    waits,
+)
+from hopline_relay.store.sessions import SessionWish
+
+
+@dataclass(slots=True, kw_only=True)
+class Copy:
+    """One recipient's copy. `turn_id` empty: nothing is queued. Either `session_id` or `wish` is given."""
+
+    kind: str
+    id: str
+    state: str = "queued"
+    session_id: str = ""
+    wish: SessionWish | None = None
+    turn_id: str = ""
+    place: bool = False
+    # Filled in.
+    ordinal: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Outgoing:
+    """A message that was admitted and is to be written.
+
+    `cap`: how many messages its thread takes; 0 where it passes that rail. `takes_place`: it uses the
+    place that a fan-out keeps for its sender. `owed`: its turn owes an answer, for which `wait_id` waits.
+    """
+
+    workspace_id: str
+    id: str
+    kind: str
+    sender: Actor
+    session_id: str = ""
+    inbox: SessionWish | None = None
+    turn_id: str = ""
+    # The turn whose chain goes on with it: `turn_id` of what starts something, the asking one of an answer.
+    chain_turn_id: str = ""
+    subject: str = ""
+    body: str = ""
+    payload: str = ""
+    thread_id: str
+    opens_thread: bool
+    cap: int = 0
+    takes_place: bool = False
+    in_reply_to: str = ""
+    depth: int
+    from_depth: int
+    root_id: str
+    admitted_as: str
+    day: str
+    traceparent: str = ""
+    copies: list[Copy] = field(default_factory=list)
+    owed: bool = False
+    wait_id: str = ""
+    instance_id: str = ""
+    queue_seconds: float
+    refuse_cycles: str = "off"
+    request_id: str = ""
+    digest: bytes = b""
+    # Filled in.
+    seq: int = 0
+    ordinal: int = 0
+    chain: str = ""
+    hook_generation: int = 0
+
+    @property
+    def trace_id(self) -> str:
+        """The trace it belongs to: 32 hex digits, or empty."""
+        return self.traceparent[3:35]
+
+
+def write(book: Book, outgoing: Sequence[Outgoing]) -> list[HoplineError | None]:
+    """Write messages in order; returns for each why it was not written, if so."""
+    _inherit(book, outgoing)
+    for message in outgoing:
+        message.ordinal = book.ordinal(message.workspace_id)
+        for copy in message.copies:
+            copy.ordinal = book.ordinal(message.workspace_id)
+    refused = [_enter(book, message) for message in outgoing]
+    written = [message for message, error in zip(outgoing, refused, strict=True) if error is None]
+    _settle_sessions(book, written)
+    connection = book.connection
+    opened = [message for message in written if message.opens_thread]
+    insert(connection, threads, [_thread_row(book, message) for message in opened])
+    insert(connection, participants, [row for message in opened for row in _participant_rows(message)])
+    _touch_participants(book, [message for message in written if not message.opens_thread])
+    insert(connection, messages, [_message_row(book, message) for message in written])
+    pairs = [(message, copy) for message in written for copy in message.copies]
+    insert(connection, deliveries, [_delivery_row(message, copy) for message, copy in pairs])
+    queued = [(message, copy) for message, copy in pairs if copy.turn_id]
+    insert(connection, turns, [turn_row(book, message, copy) for message, copy in queued])
+    insert(connection, debts, [_debt_row(message, copy) for message, copy in queued if message.owed])
+    insert(connection, waits, [_wait_row(book, message, copy) for message, copy in queued if message.wait_id])
+    insert(connection, requests, [_request_row(book, message) for message in written if message.request_id])
+    for message, copy in pairs:
+        _note(book, message, copy)
+    return refused
+
+
+def _inherit(book: Book, outgoing: Sequence[Outgoing]) -> None:
+    """Take over the chain and hook generation of the turns that the messages come from."""
+    causes = {(message.workspace_id, message.chain_turn_id) for message in outgoing if message.chain_turn_id}
+    if not causes:
+        return
+    found = by_id(book.connection, turns, causes)
+    for message in outgoing:
+        cause = found.get((message.workspace_id, message.chain_turn_id))
+        if cause is not None:
+            message.chain = cause.chain
+            message.hook_generation = cause.hook_generation
+
+
+# --- threads -------------------------------------------------------------------------------------
+
+_COUNT = (
+    update(threads)
+    .where(
+        threads.c.workspace_id == bindparam("workspace"),
+        threads.c.id == bindparam("thread"),
+        threads.c.message_count + threads.c.reserved - bindparam("freed") < bindparam("cap"),
+    )
+    .values(
+        message_count=threads.c.message_count + 1,
+        reserved=threads.c.reserved - bindparam("freed"),
+        last_at=bindparam("at"),
+        last_ordinal=bindparam("new_ordinal"),
+    )
+    .returning(threads.c.message_count)
+)
+_NO_CAP = 2**62
+
+
+def _enter(book: Book, message: Outgoing) -> HoplineError | None:
+    """Give a message its number in its thread, if the thread takes it."""
+    if message.refuse_cycles == "on":
+        chain = message.chain.split(" ")
+        for copy in message.copies:
+            if copy.id in chain:
+                return HoplineError(
+                    "cycle_refused",
+                    "that agent already takes part in this chain of delegations; answer instead of asking on",
+                )
+    if message.opens_thread:
+        places = sum(1 for copy in message.copies if copy.place)
+        if message.cap and 1 + places > message.cap:
+            return _thread_full(message)
+        message.seq = 1
+        return None
+    values = {
+        "workspace": message.workspace_id,
+        "thread": message.thread_id,
+        "freed": 1 if message.takes_place else 0,
+        # A kept place is the sender's own: it was counted when the thread was opened.
+        "cap": message.cap if message.cap and not message.takes_place else _NO_CAP,
+        "at": book.now,
+        "new_ordinal": message.ordinal,
+    }
+    seq = book.connection.execute(_COUNT, values).scalar_one_or_none()
+    if seq is None:
+        return _thread_full(message)
+    message.seq = seq
+    return None
+
+
+def _thread_full(message: Outgoing) -> HoplineError:
+    return HoplineError(
+        "thread_full",
+        f"this thread takes {message.cap} messages, places kept for recipients who have not answered "
+        "included; send without thread_id to open a new one",
+        details={"thread_id": message.thread_id, "limit": message.cap}
+        if not message.opens_thread
+        else {"limit": message.cap},
+    )
+
+
+def _thread_row(book: Book, message: Outgoing) -> dict[str, Any]:
+    return {
+        "workspace_id": message.workspace_id,
+        "id": message.thread_id,
+        "subject": message.subject,
+        "message_count": 1,
+        "reserved": sum(1 for copy in message.copies if copy.place),
+        "created_at": book.now,
+        "last_at": book.now,
+        "last_ordinal": message.ordinal,
+    }
+
+
+def _participant_rows(message: Outgoing) -> list[dict[str, Any]]:
+    parties = [(message.sender.kind, message.sender.id)] + [(copy.kind, copy.id) for copy in message.copies]
+    return [
+        {
+            "workspace_id": message.workspace_id,
+            "thread_id": message.thread_id,
+            "party_id": identifier,
+            "party_kind": kind,
+            "last_ordinal": message.ordinal,
+        }
+        for kind, identifier in parties
+    ]
+
+
+_TOUCH = (
+    update(participants)
+    .where(
+        participants.c.workspace_id == bindparam("workspace"),
+        participants.c.thread_id == bindparam("thread"),
+    )
+    .values(last_ordinal=bindparam("new_ordinal"))
+)
+
+
+def _touch_participants(book: Book, followed: Sequence[Outgoing]) -> None:
+    if followed:
+        book.connection.execute(
+            _TOUCH,
+            [
+                {
+                    "workspace": message.workspace_id,
+                    "thread": message.thread_id,
+                    "new_ordinal": message.ordinal,
+                }
+                for message in followed
+            ],
+        )
+
+
+def _settle_sessions(book: Book, written: Sequence[Outgoing]) -> None:
+    inboxes = [message.inbox for message in written if message.inbox is not None]
+    if inboxes:
+        session_store.settle(book, inboxes)
+    wishes = []
+    for message in written:
+        if message.inbox is not None:
+            message.session_id = message.inbox.id
+        for copy in message.copies:
+            if copy.wish is not None:
+                copy.wish.opener_session_id = message.session_id
+                wishes.append(copy.wish)
+    if wishes:
+        session_store.settle(book, wishes)
+        for message in written:
+            for copy in message.copies:
+                if copy.wish is not None:
+                    copy.session_id = copy.wish.id
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def _message_row(book: Book, message: Outgoing) -> dict[str, Any]:
+    return {
+        "workspace_id": message.workspace_id,
+        "id": message.id,
+        "ordinal": message.ordinal,
+        "thread_id": message.thread_id,
+        "seq": message.seq,
+        "kind": message.kind,
+        "from_kind": message.sender.kind,
+        "from_id": message.sender.id,
+        "from_session_id": message.session_id,
+        "from_turn_id": message.turn_id,
+        "subject": message.subject,
+        "body": message.body,
+        "payload": message.payload,
+        "in_reply_to": message.in_reply_to,
+        "depth": message.depth,
+        "from_depth": message.from_depth,
+        "root_id": message.root_id,
+        "hook_generation": message.hook_generation,
+        "admitted_as": message.admitted_as,
+        "day": message.day,
+        "traceparent": message.traceparent,
+        "created_at": book.now,
+    }
+
+
+def _delivery_row(message: Outgoing, copy: Copy) -> dict[str, Any]:
+    return {
+        "workspace_id": message.workspace_id,
+        "message_id": message.id,
+        "recipient_id": copy.id,
+        "recipient_kind": copy.kind,
+        "session_id": copy.session_id,
+        "turn_id": copy.turn_id,
+        "state": copy.state,
+        "place": copy.place,
+        "ordinal": copy.ordinal,
+    }
+
+
+def turn_row(book: Book, message: Outgoing, copy: Copy) -> dict[str, Any]:
+    """Return the row of the queued turn that serves a copy."""
+    if message.admitted_as == "answer":
+        chain = message.chain or copy.id
+    else:
+        chain = extend_chain(
+            message.chain, message.sender.id if message.sender.kind == "agent" else "", copy.id
+        )
+    return {
+        "workspace_id": message.workspace_id,
+        "id": copy.turn_id,
+        "ordinal": copy.ordinal,
+        "agent_id": copy.id,
+        "session_id": copy.session_id,
+        "state": "queued",
+        "cause": message.kind,
+        "message_id": message.id,
+        "thread_id": message.thread_id,
+        "caused_by_kind": message.sender.kind,
+        "caused_by_id": message.sender.id,
+        "parent_turn_id": message.turn_id,
+        "root_id": message.root_id,
+        "depth": message.depth,
+        "hook_generation": message.hook_generation,
+        "chain": chain,
+        "attempt": 0,
+        "batch_id": "",
+        "run_session_id": "",
+        "epoch": 0,
+        "instance_id": "",
+        "slot": False,
+        "created_at": book.now,
+        "started_at": None,
+        "ended_at": None,
+        "lease_until": None,
+        "deadline_at": book.now + message.queue_seconds,
+        "due_at": book.now + message.queue_seconds,
+        "error_code": "",
+        "error_message": "",
+        "traceparent": message.traceparent,
+        "span": "",
+    }
+
+
+def _debt_row(message: Outgoing, copy: Copy) -> dict[str, Any]:
+    return {
+        "workspace_id": message.workspace_id,
+        "turn_id": copy.turn_id,
+        "message_id": message.id,
+        "thread_id": message.thread_id,
+        "debtor_id": copy.id,
+        "creditor_kind": message.sender.kind,
+        "creditor_id": message.sender.id,
+        "creditor_session_id": message.session_id,
+        "creditor_turn_id": message.turn_id,
+        "state": "open",
+        "reply_message_id": "",
+        "error_code": "",
+        "error_message": "",
+    }
+
+
+def _wait_row(book: Book, message: Outgoing, copy: Copy) -> dict[str, Any]:
+    return {
+        "workspace_id": message.workspace_id,
+        "id": message.wait_id,
+        "turn_id": copy.turn_id,
+        "instance_id": message.instance_id,
+        "waiter_kind": message.sender.kind,
+        "waiter_id": message.sender.id,
+        "waiter_turn_id": message.turn_id,
+        "created_at": book.now,
+    }
+
+
+def _request_row(book: Book, message: Outgoing) -> dict[str, Any]:
+    return {
+        "workspace_id": message.workspace_id,
+        "principal_id": message.sender.id,
+        "request_id": message.request_id,
+        "digest": message.digest,
+        "message_id": message.id,
+        "created_at": book.now,
+    }
+
+
+def _note(book: Book, message: Outgoing, copy: Copy) -> None:
+    details: dict[str, Any] = {"kind": message.kind, "depth": message.depth, "root_id": message.root_id}
+    if message.refuse_cycles == "warn" and copy.id in message.chain.split(" "):
+        details["cycle"] = True
+    book.note(
+        message.workspace_id,
+        "message.sent",
+        message.sender,
+        agent_id=copy.id if copy.kind == "agent" else "",
+        thread_id=message.thread_id,
+        message_id=message.id,
+        turn_id=copy.turn_id,
+        session_id=copy.session_id,
+        details=details,
+        trace_id=message.trace_id,
+    )

@@ -1,0 +1,236 @@
+"""What time does to turns: leases that end, limits that are over, waits that could never end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from hopline.quota.v1 import admission_pb2 as quota_pb
+from hopline_directory import Directory
+from hopline_rpc.calls import detach
+from hopline_rpc.clock import Clock
+from hopline_rpc.errors import HoplineError
+from sqlalchemy import Connection, Row, and_, delete, select
+
+from hopline_relay import spans
+from hopline_relay.admission import Admission
+from hopline_relay.cancel import Cancels
+from hopline_relay.domain.deadlock import Runs, stuck
+from hopline_relay.domain.values import MAX_ATTEMPTS, REQUEST_SECONDS, Fault
+from hopline_relay.endings import Ending, Endings
+from hopline_relay.journal import Journal
+from hopline_relay.signals import Signals
+from hopline_relay.store import turns as turn_store
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.schema import RUNNING, debts, requests, turns, waits
+from hopline_relay.store.turns import Ended
+from hopline_relay.turns import Turns
+
+log = logging.getLogger("hopline.relay.sweep")
+
+SWEEP_SECONDS: Final = 0.5
+_FORGET_SECONDS: Final = 600.0
+_BATCH: Final = 500
+
+_LOST: Final = Fault("unavailable", f"its worker was lost {MAX_ATTEMPTS} times")
+_TOO_LONG: Final = Fault("deadline_exceeded", "it ran for longer than a turn may")
+_UNSERVED: Final = Fault("deadline_exceeded", "it waited in the queue for longer than it may")
+_DEADLOCK: Final = Fault("would_deadlock", "the agents would wait for each other for ever")
+
+
+class Sweep:
+    """Looks every half second at what is due."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        directory: Directory,
+        admission: Admission,
+        endings: Endings,
+        cancels: Cancels,
+        tunnels: Turns,
+        signals: Signals,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._admission = admission
+        self._endings = endings
+        self._cancels = cancels
+        self._tunnels = tunnels
+        self._signals = signals
+        self._clock = clock
+        self._forget_at = clock.monotonic()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to sweep."""
+        self._task = detach(self._run(), name="relay sweep")
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        steps: tuple[Callable[[], Awaitable[None]], ...] = (self.due, self.deadlocks, self.forget)
+        while True:
+            for step in steps:
+                try:
+                    await step()
+                except HoplineError as error:
+                    log.warning("the sweep is put off: %s", error.message)
+                except Exception:
+                    log.exception("the sweep failed; it is tried again")
+            await self._clock.sleep(SWEEP_SECONDS)
+
+    # --- what is due ------------------------------------------------------------------------------
+
+    async def due(self) -> None:
+        """Treat every turn whose lease or limit is over."""
+        while True:
+            now = self._clock.now()
+            query = select(turns).where(turns.c.due_at <= now).order_by(turns.c.due_at).limit(_BATCH)
+            rows = await self._journal.read(partial(_all, query=query))
+            again: list[Row[Any]] = []
+            for row in rows:
+                if row.deadline_at <= now:
+                    await self._cancels.fail(row, _UNSERVED if row.state == "queued" else _TOO_LONG)
+                elif row.batch_id:
+                    await self._pull_over(row, again)
+                elif row.attempt >= MAX_ATTEMPTS:
+                    await self._cancels.fail(row, _LOST, "dead")
+                else:
+                    again.append(row)
+            await self._requeue(again, now)
+            if len(rows) < _BATCH:
+                return
+
+    async def _pull_over(self, row: Row[Any], again: list[Row[Any]]) -> None:
+        """End the lease of a pulled message: what is owed goes back to the inbox, the rest is done."""
+        key = (row.workspace_id, row.id)
+        owed = await self._journal.read(
+            lambda connection: by_id(connection, debts, {key}, debts.c.turn_id).get(key)
+        )
+        if owed is None or owed.state != "open":
+            ended = Ended(*key, ("running",), "completed", "done", attempt=row.attempt)
+            await self._endings.end(Ending(ended))
+        elif row.attempt >= MAX_ATTEMPTS:
+            await self._cancels.fail(
+                row, Fault("ended_without_answer", "it was taken and not answered"), "dead"
+            )
+        else:
+            again.append(row)
+
+    async def _requeue(self, rows: Sequence[Row[Any]], now: float) -> None:
+        """Queue turns again whose worker is gone."""
+        if not rows:
+            return
+        keys = {(row.workspace_id, row.id) for row in rows}
+        attempts = {row.id: row.attempt for row in rows}
+
+        def op(book: Any) -> list[Row[Any]]:
+            found = turn_store.find(book.connection, keys)
+            # Its worker may have come back in the meantime.
+            lost = [
+                row
+                for row in found.values()
+                if row.state == "running" and row.attempt == attempts[row.id] and row.due_at <= now
+            ]
+            turn_store.requeue(book, lost, lambda each: self._directory.policy(each).queue_seconds)
+            return lost
+
+        lost = await self._journal.write(op)
+        for row in lost:
+            gone = Ended(row.workspace_id, row.id, ("running",), "requeued", "queued", fault=_LOST)
+            spans.turn_ended(self._directory, row, gone, now)
+        await self._admission.end(
+            [
+                quota_pb.EndTurnItem(
+                    turn_id=row.id,
+                    workspace_id=row.workspace_id,
+                    agent_id=row.agent_id,
+                    kind=quota_pb.END_KIND_REQUEUED,
+                    attempt=row.attempt,
+                )
+                for row in lost
+            ]
+        )
+        self._signals.claimable(
+            {(row.workspace_id, row.agent_id) for row in lost} | {(row.workspace_id, "") for row in lost}
+        )
+
+    # --- waits that could never end ---------------------------------------------------------------
+
+    async def deadlocks(self) -> None:
+        """Fail the youngest ask of every circle of turns that wait for each other."""
+        for workspace_id in await self._journal.read(_waiting_workspaces):
+            graph = await self._journal.read(partial(_graph, workspace_id=workspace_id))
+            places = {
+                agent: count
+                for agent in {turn.agent for turn in graph}
+                if (count := self._tunnels.places_source(workspace_id, agent)) > 0
+            }
+            held = stuck(graph, places)
+            if held:
+                youngest = max(held, key=lambda turn: turn.since)
+                for turn_id in youngest.waits_for:
+                    await self._cancels.cancel(workspace_id, turn_id, _DEADLOCK)
+
+    # --- what is kept for a time only -------------------------------------------------------------
+
+    async def forget(self) -> None:
+        """Drop request ids after their 24 hours."""
+        if self._clock.monotonic() < self._forget_at:
+            return
+        self._forget_at = self._clock.monotonic() + _FORGET_SECONDS
+        statement = delete(requests).where(requests.c.created_at < self._clock.now() - REQUEST_SECONDS)
+        await self._journal.write(lambda book: book.connection.execute(statement).rowcount)
+
+
+def _all(connection: Connection, query: Any) -> Sequence[Row[Any]]:
+    return connection.execute(query).all()
+
+
+def _waiting_workspaces(connection: Connection) -> Sequence[str]:
+    query = select(waits.c.workspace_id).where(waits.c.waiter_turn_id != "").distinct()
+    return connection.execute(query).scalars().all()
+
+
+def _graph(connection: Connection, workspace_id: str) -> list[Runs]:
+    """Return the turns that wait, what they wait for, and whatever else runs for the same agents."""
+    asking = connection.execute(select(waits).where(waits.c.workspace_id == workspace_id)).all()
+    waits_for: dict[str, list[str]] = {}
+    since: dict[str, float] = {}
+    for wait in asking:
+        if wait.waiter_turn_id:
+            waits_for.setdefault(wait.waiter_turn_id, []).append(wait.turn_id)
+            since[wait.waiter_turn_id] = max(since.get(wait.waiter_turn_id, 0.0), wait.created_at)
+    named = {(workspace_id, wait.turn_id) for wait in asking} | {(workspace_id, each) for each in waits_for}
+    rows = turn_store.find(connection, named)
+    agents = {row.agent_id for row in rows.values()}
+    running = select(turns).where(
+        and_(
+            turns.c.workspace_id == workspace_id,
+            turns.c.agent_id.in_(sorted(agents)),
+            turns.c.state == RUNNING,
+        )
+    )
+    for row in connection.execute(running):
+        rows[workspace_id, row.id] = row
+    return [
+        Runs(
+            row.id,
+            row.agent_id,
+            row.session_id,
+            row.state == "queued",
+            tuple(waits_for.get(row.id, ())),
+            since.get(row.id, 0.0),
+        )
+        for row in rows.values()
+        if row.state in ("queued", "running")
+    ]

@@ -1,0 +1,223 @@
+"""Threads and their messages, and a look at an inbox that takes nothing."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+from hopline.relay.v1 import message_pb2 as pb
+from hopline_directory import Directory
+from hopline_directory.records import VIEWER
+from hopline_rpc.paging import Pager, page_size
+from hopline_rpc.principals import Principal
+from sqlalchemy import Connection, Row, select
+
+from hopline_relay.callers import no_thread
+from hopline_relay.inbox import Inbox
+from hopline_relay.journal import Journal
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.copies import copies_of
+from hopline_relay.store.schema import QUEUED, messages, participants, threads, turns
+from hopline_relay.view import Views
+
+
+class Threads:
+    """Serves the lists of MessageService."""
+
+    def __init__(
+        self, journal: Journal, directory: Directory, inbox: Inbox, views: Views, pager: Pager
+    ) -> None:
+        self._journal = journal
+        self._directory = directory
+        self._inbox = inbox
+        self._views = views
+        self._pager = pager
+
+    async def list_threads(
+        self, principal: Principal, request: pb.ListThreadsRequest
+    ) -> pb.ListThreadsResponse:
+        """Return the threads in which the reader takes part, or may look, newest activity first."""
+        size = page_size(request.page_size)
+        query = ("threads", principal.workspace_id, principal.id, request.agent)
+        position = self._pager.position(query, request.page_token)
+        before = int(position[0]) if position and isinstance(position[0], int) else 2**62
+        parties = self._parties(principal, request.agent)
+
+        def read(connection: Connection) -> tuple[list[Row[Any]], dict[str, list[tuple[str, str]]]]:
+            rows = _recent(connection, principal.workspace_id, parties, before, size + 1)
+            return rows, _members(connection, principal.workspace_id, [row.id for row in rows])
+
+        rows, members = await self._journal.read(read)
+        response = pb.ListThreadsResponse(
+            threads=[self._views.thread(principal, row, members[row.id]) for row in rows[:size]]
+        )
+        if len(rows) > size:
+            response.next_page_token = self._pager.token(query, [rows[size - 1].last_ordinal])
+        return response
+
+    def _parties(self, principal: Principal, ref: str) -> list[str] | None:
+        """Return whose threads are listed; None for the whole workspace's."""
+        if principal.kind == "agent":
+            return [principal.id]
+        if ref:
+            return [self._directory.resolve_for_person(principal, ref, VIEWER).id]
+        if self._directory.workspace_role(principal.workspace_id, principal.id) >= VIEWER:
+            return None
+        return [principal.id] + [agent.id for agent in self._directory.for_person(principal, VIEWER).ordered]
+
+    async def list_messages(
+        self, principal: Principal, request: pb.ListMessagesRequest
+    ) -> pb.ListMessagesResponse:
+        """Return a thread's messages in order; an agent that is shown an unread one has taken it."""
+        size = page_size(request.page_size)
+        query = ("messages", principal.workspace_id, principal.id, request.thread_id)
+        position = self._pager.position(query, request.page_token)
+        after = int(position[0]) if position and isinstance(position[0], int) else 0
+        workspace_id = principal.workspace_id
+        members = await self._journal.read(
+            lambda connection: _members(connection, workspace_id, [request.thread_id])
+        )
+        if not self._may_read(principal, members[request.thread_id]):
+            raise no_thread(request.thread_id)
+        if principal.kind == "agent":
+            self._inbox.touch(principal)
+        rows, copies = await self._page(workspace_id, request.thread_id, after, size + 1)
+        if self._takes(principal, rows[:size], copies):
+            standing = await self._inbox.standing(principal, request.caller_session_id, "")
+            await self._inbox.take_shown(principal, standing, [row.id for row in rows[:size]])
+            rows, copies = await self._page(workspace_id, request.thread_id, after, size + 1)
+        response = pb.ListMessagesResponse(
+            messages=[
+                self._views.message(principal, row, copies[workspace_id, row.id]) for row in rows[:size]
+            ]
+        )
+        if len(rows) > size:
+            response.next_page_token = self._pager.token(query, [rows[size - 1].seq])
+        return response
+
+    def _may_read(self, principal: Principal, members: Sequence[tuple[str, str]]) -> bool:
+        if any(identifier == principal.id for _, identifier in members):
+            return True
+        if principal.kind != "user":
+            return False
+        for kind, identifier in members:
+            agent = self._directory.agent(principal.workspace_id, identifier) if kind == "agent" else None
+            if agent is not None and self._directory.role_on_agent(principal.id, agent) >= VIEWER:
+                return True
+        return False
+
+    def _takes(
+        self,
+        principal: Principal,
+        rows: Sequence[Row[Any]],
+        copies: dict[tuple[str, str], list[Row[Any]]],
+    ) -> bool:
+        """Tell whether this page shows the reading agent something unread; a paused one takes nothing."""
+        if principal.kind != "agent":
+            return False
+        agent = self._directory.agent(principal.workspace_id, principal.id)
+        if agent is None or agent.state != "active":
+            return False
+        return any(
+            copy.recipient_id == principal.id and copy.state == "queued"
+            for row in rows
+            for copy in copies[principal.workspace_id, row.id]
+        )
+
+    async def _page(
+        self, workspace_id: str, thread_id: str, after: int, most: int
+    ) -> tuple[Sequence[Row[Any]], dict[tuple[str, str], list[Row[Any]]]]:
+        statement = (
+            select(messages)
+            .where(
+                messages.c.workspace_id == workspace_id,
+                messages.c.thread_id == thread_id,
+                messages.c.seq > after,
+            )
+            .order_by(messages.c.seq)
+            .limit(most)
+        )
+
+        def read(
+            connection: Connection,
+        ) -> tuple[Sequence[Row[Any]], dict[tuple[str, str], list[Row[Any]]]]:
+            rows = connection.execute(statement).all()
+            return rows, copies_of(connection, [(workspace_id, row.id) for row in rows])
+
+        return await self._journal.read(read)
+
+    async def peek(self, principal: Principal, request: pb.PeekInboxRequest) -> pb.PeekInboxResponse:
+        """Return an agent's unread messages, oldest first, for a person who only looks."""
+        size = page_size(request.page_size)
+        agent = self._directory.resolve_for_person(principal, request.agent, VIEWER)
+        query = ("inbox", principal.workspace_id, principal.id, agent.id)
+        position = self._pager.position(query, request.page_token)
+        after = int(position[0]) if position and isinstance(position[0], int) else 0
+        statement = (
+            select(turns.c.ordinal, turns.c.message_id)
+            .where(
+                turns.c.workspace_id == agent.workspace_id,
+                turns.c.agent_id == agent.id,
+                turns.c.state == QUEUED,
+                turns.c.ordinal > after,
+            )
+            .order_by(turns.c.ordinal)
+            .limit(size + 1)
+        )
+
+        def read(connection: Connection) -> tuple[Sequence[Any], Any, Any]:
+            queued = connection.execute(statement).all()
+            keys = [(agent.workspace_id, row.message_id) for row in queued[:size]]
+            return queued, by_id(connection, messages, keys), copies_of(connection, keys)
+
+        queued, found, copies = await self._journal.read(read)
+        keys = [(agent.workspace_id, row.message_id) for row in queued[:size]]
+        response = pb.PeekInboxResponse(
+            messages=[self._views.message(principal, found[key], copies[key]) for key in keys]
+        )
+        if len(queued) > size:
+            response.next_page_token = self._pager.token(query, [queued[size - 1].ordinal])
+        return response
+
+
+def _recent(
+    connection: Connection, workspace_id: str, parties: Sequence[str] | None, before: int, most: int
+) -> list[Row[Any]]:
+    """Return the newest threads before an ordinal: each party's through its index, merged."""
+    if parties is None:
+        statement = (
+            select(threads)
+            .where(threads.c.workspace_id == workspace_id, threads.c.last_ordinal < before)
+            .order_by(threads.c.last_ordinal.desc())
+            .limit(most)
+        )
+        return list(connection.execute(statement).all())
+    found: dict[str, int] = {}
+    for party_id in parties:
+        query = (
+            select(participants.c.thread_id, participants.c.last_ordinal)
+            .where(
+                participants.c.workspace_id == workspace_id,
+                participants.c.party_id == party_id,
+                participants.c.last_ordinal < before,
+            )
+            .order_by(participants.c.last_ordinal.desc())
+            .limit(most)
+        )
+        found.update((row.thread_id, row.last_ordinal) for row in connection.execute(query))
+    newest = heapq.nlargest(most, found, key=found.__getitem__)
+    rows = by_id(connection, threads, {(workspace_id, thread_id) for thread_id in newest})
+    return [rows[workspace_id, thread_id] for thread_id in newest]
+
+
+def _members(
+    connection: Connection, workspace_id: str, thread_ids: Sequence[str]
+) -> dict[str, list[tuple[str, str]]]:
+    members: dict[str, list[tuple[str, str]]] = {thread_id: [] for thread_id in thread_ids}
+    query = select(participants.c.thread_id, participants.c.party_kind, participants.c.party_id).where(
+        participants.c.workspace_id == workspace_id, participants.c.thread_id.in_(list(thread_ids))
+    )
+    for row in connection.execute(query):
+        members[row.thread_id].append((row.party_kind, row.party_id))
+    return members

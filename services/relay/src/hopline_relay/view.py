@@ -1,0 +1,175 @@
+"""The record as one reader may see it: agents outside the reader's view appear as `another agent`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from hopline.relay.v1 import delegation_pb2, message_pb2, session_pb2
+from hopline_directory import Directory
+from hopline_rpc.clock import to_timestamp
+from hopline_rpc.principals import Principal
+from sqlalchemy import Row
+
+from hopline_relay.drafts import Sent
+from hopline_relay.waits import Outcome
+
+Party = message_pb2.Party
+_SOMEBODY: Final = "another agent"
+
+DELIVERY_STATES: Final[Mapping[str, message_pb2.DeliveryState.ValueType]] = {
+    value.name.removeprefix("DELIVERY_STATE_").lower(): value.number  # type: ignore[misc] # an enum's value
+    for value in message_pb2.DeliveryState.DESCRIPTOR.values
+}
+TURN_STATES: Final[Mapping[str, message_pb2.TurnStatus.ValueType]] = {
+    value.name.removeprefix("TURN_STATUS_").lower(): value.number  # type: ignore[misc] # an enum's value
+    for value in message_pb2.TurnStatus.DESCRIPTOR.values
+}
+
+
+class Views:
+    """Shows rows to readers."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def party(self, reader: Principal, kind: str, identifier: str, *, known: bool = False) -> Party:
+        """Return somebody as the reader may see them; `known`: they have dealt with each other."""
+        if kind == "mesh":
+            return Party(name="mesh", display="the mesh", kind="mesh")
+        if kind != "agent":
+            user = self._directory.user(reader.workspace_id, identifier)
+            name = user.name if user is not None else identifier
+            return Party(id=identifier, name=name, display=name, kind=kind)
+        agent = self._directory.agent(reader.workspace_id, identifier)
+        if agent is None or not (known or self._directory.may_know(reader, identifier)):
+            return Party(name=_SOMEBODY, display=_SOMEBODY, kind="agent")
+        return Party(id=agent.id, name=agent.name, display=self._directory.display(agent), kind="agent")
+
+    def message(self, reader: Principal, row: Row[Any], copies: Sequence[Row[Any]]) -> message_pb2.Message:
+        """Return a message with its deliveries."""
+        own = row.from_id == reader.id
+        addressed = any(copy.recipient_id == reader.id for copy in copies)
+        message = message_pb2.Message(
+            id=row.id,
+            thread_id=row.thread_id,
+            seq=row.seq,
+            subject=row.subject,
+            body=row.body,
+            payload_json=row.payload,
+            in_reply_to=row.in_reply_to,
+            depth=row.depth,
+            created_at=to_timestamp(row.created_at),
+            reply_expected=row.kind in ("ask", "prompt"),
+        )
+        # `from` is a word of Python's.
+        getattr(message, "from").CopyFrom(
+            self.party(reader, row.from_kind, row.from_id, known=addressed or own)
+        )
+        for copy in copies:
+            party = self.party(reader, copy.recipient_kind, copy.recipient_id, known=own)
+            message.to.append(party)
+            delivery = message.deliveries.add(agent=party, state=DELIVERY_STATES[copy.state])
+            if own or reader.kind == "user" or copy.recipient_id == reader.id:
+                delivery.session_id, delivery.turn_id = copy.session_id, copy.turn_id
+        return message
+
+    def deliveries(self, reader: Principal, sent: Sent) -> Iterable[message_pb2.Delivery]:
+        """Return what went to whom, for its sender."""
+        for copy in sent.copies:
+            yield message_pb2.Delivery(
+                agent=self.party(reader, copy.kind, copy.id, known=True),
+                session_id=copy.session_id,
+                state=DELIVERY_STATES[copy.state],
+                turn_id=copy.turn_id,
+            )
+
+    def thread(
+        self, reader: Principal, row: Row[Any], members: Iterable[tuple[str, str]]
+    ) -> message_pb2.Thread:
+        """Return a thread with its participants, as (kind, id)."""
+        return message_pb2.Thread(
+            id=row.id,
+            subject=row.subject,
+            participants=[
+                self.party(reader, kind, identifier, known=identifier == reader.id)
+                for kind, identifier in members
+            ],
+            message_count=row.message_count,
+            last_at=to_timestamp(row.last_at),
+        )
+
+    def session(self, reader: Principal, row: Row[Any], last_at: float) -> session_pb2.Session:
+        """Return a session."""
+        opener = self.party(reader, row.opened_by_kind, row.opened_by_id)
+        return session_pb2.Session(
+            id=row.id,
+            agent=self.party(reader, "agent", row.agent_id, known=row.opened_by_id == reader.id),
+            title=row.title if opener.id or row.opened_by_kind != "agent" else "From another agent",
+            channel=row.channel,
+            state="closed" if row.closed else "busy" if row.running_turn_id else "idle",
+            opened_by=session_pb2.OpenedBy(
+                kind=row.opened_by_kind,
+                id=opener.id,
+                name=opener.name,
+                session_id=row.opened_by_session_id if opener.id else "",
+            ),
+            created_at=to_timestamp(row.created_at),
+            last_at=to_timestamp(last_at),
+        )
+
+    def turn(self, reader: Principal, row: Row[Any]) -> delegation_pb2.Turn:
+        """Return a turn with its chain."""
+        own = row.caused_by_id == reader.id
+        turn = delegation_pb2.Turn(
+            id=row.id,
+            agent=self.party(reader, "agent", row.agent_id, known=own),
+            session_id=row.session_id,
+            status=TURN_STATES[row.state],
+            cause=row.cause,
+            caused_by=self.party(reader, row.caused_by_kind, row.caused_by_id, known=own),
+            parent_turn_id=row.parent_turn_id,
+            root_id=row.root_id,
+            depth=row.depth,
+            attempt=row.attempt,
+            created_at=to_timestamp(row.created_at),
+            trace_id=(row.span or row.traceparent)[3:35],
+            message_id=row.message_id,
+            thread_id=row.thread_id,
+            chain=[self.party(reader, "agent", agent_id) for agent_id in row.chain.split(" ") if agent_id],
+        )
+        if row.started_at is not None:
+            turn.started_at.CopyFrom(to_timestamp(row.started_at))
+        if row.ended_at is not None:
+            turn.ended_at.CopyFrom(to_timestamp(row.ended_at))
+        if row.error_code:
+            turn.error.code, turn.error.message = row.error_code, row.error_message
+        return turn
+
+
+def turn_view(
+    state: str,
+    outcome: Outcome | None,
+    *,
+    session_id: str,
+    turn_id: str,
+    thread_id: str,
+    message_id: str,
+    depth: int,
+) -> message_pb2.TurnView:
+    """Return what a caller learns of a turn; `state` is the turn's own while there is no outcome yet."""
+    view = message_pb2.TurnView(
+        status=TURN_STATES[outcome.status if outcome is not None else state],
+        session_id=session_id,
+        turn_id=turn_id,
+        thread_id=thread_id,
+        message_id=message_id,
+        depth=depth,
+    )
+    if outcome is not None:
+        if outcome.reply is not None:
+            view.reply, view.has_reply = outcome.reply, True
+            view.reply_payload_json, view.reply_message_id = outcome.payload, outcome.reply_message_id
+        if outcome.fault is not None:
+            view.error.code, view.error.message = outcome.fault.code, outcome.fault.message
+    return view
