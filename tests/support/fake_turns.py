@@ -442,6 +442,12 @@ class FakeMesh:
         self._apply(agent=agent)
         self.turns.on_agent_gone("ws_1", agent.id, "", "agent_paused", "the agent is paused")
 
+    def resume(self, name: str) -> None:
+        """Let a paused agent work again."""
+        agent = self._agents[name]
+        agent.state = agent_pb2.AGENT_STATE_ACTIVE
+        self._apply(agent=agent)
+
     def revoke(self, token: str) -> None:
         """Revoke a token, as the relay learns of it."""
         principal = self.principals[token]

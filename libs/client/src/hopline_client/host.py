@@ -54,7 +54,9 @@ class Host:
         self._seats: list[Seat] = []
         self._numbers = 0
         self._link: Link | None = None
-        self._stopping = asyncio.Event()
+        self._stopping = False
+        # Ends the pause between two connections.
+        self._over = asyncio.Event()
         self._refusal: HoplineError | None = None
         self._complaint = ""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,14 +93,14 @@ class Host:
         """Serve until `stop`; raises HoplineError when no agent's credential is taken any more."""
         pause = _FIRST_PAUSE
         try:
-            while self._seats and not self._stopping.is_set():
+            while self._seats and not self._stopping:
                 self._connected_once = False
                 try:
                     await self._serve()
                 except HoplineError as error:
                     self._complain(error)
                 pause = _FIRST_PAUSE if self._connected_once else min(pause * 2, _LAST_PAUSE)
-                if self._seats and not self._stopping.is_set():
+                if self._seats and not self._stopping:
                     await self._pause(pause * (0.5 + self._jitter() / 2))
         finally:
             await self._end()
@@ -113,11 +115,12 @@ class Host:
         for seat in self._seats:
             seat.closing = True
         if self._link is not None:
-            await self._within(grace, asyncio.gather(*(seat.idle() for seat in self._seats)))
+            await self._within(grace, self._idle())
         for seat in self._seats:
             seat.drop_turns()
             await seat.finish()
-        self._stopping.set()
+        self._stopping = True
+        self._over.set()
         if self._link is not None:
             self._link.leave()
             await self._within(_LEAVE_SECONDS, self._link.ended.wait())
@@ -132,7 +135,9 @@ class Host:
         try:
             credential = await opener.token()
         except HoplineError as error:
-            self._judge(opener, error)
+            if error.reason in _PASSING:
+                raise
+            await self._refused(opener, error)
             return
         target = (await self._source.endpoints()).target("relay")
         try:
@@ -161,7 +166,7 @@ class Host:
     async def _attach(self, link: Link, seat: Seat, delay: float) -> None:
         if delay:
             await self._clock.sleep(delay)
-        if link is not self._link or seat not in self._seats or self._stopping.is_set():
+        if link is not self._link or seat not in self._seats or self._stopping:
             return
         try:
             credential = await seat.token()
@@ -209,8 +214,10 @@ class Host:
         self._refusal = error
         log.error("%s is refused: %s", seat.agent_name or "an agent", error.message)
         seat.refuse(error)
-        if not self._seats and self._link is not None:
-            self._link.leave()
+        if not self._seats:
+            self._over.set()
+            if self._link is not None:
+                self._link.leave()
 
     def _complain(self, error: HoplineError) -> None:
         """Say what is wrong, once for as long as it stays the same."""
@@ -228,8 +235,12 @@ class Host:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def _idle(self) -> None:
+        for seat in self._seats:
+            await seat.idle()
+
     async def _pause(self, seconds: float) -> None:
-        await self._within(seconds, self._stopping.wait())
+        await self._within(seconds, self._over.wait())
 
     async def _within(self, seconds: float, work: Any) -> None:
         try:
