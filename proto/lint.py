@@ -27,7 +27,7 @@ def main() -> int:
         build = ["--include_imports", "--include_source_info", f"--descriptor_set_out={image}"]
         subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *find, *build, *sources], check=True)
         config = (
-            '{"version":"v1","lint":{"use":["STANDARD","COMMENT_SERVICE"],'
+            '{"version":"v1","lint":{"use":["STANDARD","COMMENT_SERVICE","COMMENT_RPC"],'
             '"ignore":["buf/validate","google"]}}'
         )
         return subprocess.run(

@@ -108,7 +108,8 @@ class Mesh:
 
     async def workspace_id(self) -> str:
         stub = self.at_registry(WorkspaceServiceStub, self.tokens["admin"])
-        return (await stub.GetWorkspace(workspace_pb2.GetWorkspaceRequest())).workspace.id
+        answer = await stub.GetWorkspace(workspace_pb2.GetWorkspaceRequest())
+        return str(answer.workspace.id)
 
     # -- admission -----------------------------------------------------------------------------------
 
