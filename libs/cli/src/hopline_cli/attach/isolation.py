@@ -75,6 +75,6 @@ def _readable(path: Path) -> bool:
             os.listdir(path)
         else:
             path.open("rb").close()
-    except PermissionError:
+    except (PermissionError, FileNotFoundError):
         return False
-    return path.exists()
+    return True
