@@ -93,7 +93,7 @@ class Relay:
         self.journal = journal = Journal(database, clock, ids.new_id("ins"))
         self.signals = signals = Signals()
         self.admission = admission = Admission(wiring.channel("quota"), journal, directory, clock)
-        self._waits = waits = Waits(journal)
+        self.waits = waits = Waits(journal)
         self._hand_over = hand_over = HandOver(journal, directory, signals, ids, clock)
         self._refusals = refusals = Refusals(journal, directory, clock)
         self._endings = endings = Endings(
@@ -113,6 +113,7 @@ class Relay:
         )
         cancels = Cancels(journal, endings)
         claims = Claims(journal, directory, admission, endings, signals, clock)
+        self.authenticator = self._guard.authenticator
         self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
         self._inbox = inbox = Inbox(journal, directory, admission, endings, signals, ids, clock)
         asks = Asks(journal, directory, admission, sends, waits, hand_over, endings, signals, ids, clock)
@@ -196,7 +197,7 @@ class Relay:
             await self.sweep.close()
             await self._takeover.close()
             await self.dispatcher.close()
-            for part in (self._sends, self.turns, self._hand_over, self._waits, self._inbox, self._refusals):
+            for part in (self._sends, self.turns, self._hand_over, self.waits, self._inbox, self._refusals):
                 await part.drained()
             await self.admission.close()
             await recovery.end(self.journal)

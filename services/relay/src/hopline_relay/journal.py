@@ -7,12 +7,20 @@ from typing import TypeVar
 
 from hopline_rpc.clock import Clock
 from hopline_store import Database, after_commit
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select, true
 
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import instances, quota_epochs
 
 T = TypeVar("T")
+
+
+_FENCE = (
+    select(quota_epochs.c.epoch, instances.c.ended_at)
+    .select_from(quota_epochs.join(instances, true()))
+    .where(quota_epochs.c.id == 1, instances.c.id == bindparam("instance"))
+    .with_for_update(read=True)
+)
 
 
 class FencedError(Exception):
@@ -56,10 +64,7 @@ class Journal:
         return await self.database.writer.run(transaction)
 
     def _check_fence(self, connection: Connection, epoch: int) -> None:
-        query = select(quota_epochs.c.epoch, instances.c.ended_at).where(
-            quota_epochs.c.id == 1, instances.c.id == self.instance_id
-        )
-        row = connection.execute(query.with_for_update(read=True)).one_or_none()
+        row = connection.execute(_FENCE, {"instance": self.instance_id}).one_or_none()
         if row is None or row.epoch != epoch or row.ended_at is not None:
             raise FencedError
 

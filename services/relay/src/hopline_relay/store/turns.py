@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, exists, func, literal_column, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, exists, func, literal_column, or_, select, update
 
 from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import QUEUED, RUNNING, deliveries, sessions, turns
 
-_UNSERVED = ("queued", "delivered", "taken")
+# Not yet answered or given up. Spelled out: a list cannot be bound for many rows at once.
+_UNSERVED = or_(
+    deliveries.c.state == "queued", deliveries.c.state == "delivered", deliveries.c.state == "taken"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ _CLOSE_DELIVERY = (
         deliveries.c.workspace_id == bindparam("workspace"),
         deliveries.c.message_id == bindparam("message_key"),
         deliveries.c.recipient_id == bindparam("recipient"),
-        deliveries.c.state.in_(_UNSERVED),
+        _UNSERVED,
     )
     .values(state=bindparam("new_state"))
 )
@@ -220,7 +223,7 @@ _SET_DELIVERY = (
         deliveries.c.workspace_id == bindparam("workspace"),
         deliveries.c.message_id == bindparam("message_key"),
         deliveries.c.recipient_id == bindparam("recipient"),
-        deliveries.c.state.in_(_UNSERVED),
+        _UNSERVED,
     )
     .values(state=bindparam("new_state"))
 )

@@ -1,0 +1,15 @@
+"""A mesh for every test: real registry, quota and relay on a clock moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.relay_mesh import RelayMesh, relay_mesh
+
+
+@pytest.fixture
+async def mesh(tmp_path: Path) -> AsyncIterator[RelayMesh]:
+    async with relay_mesh(tmp_path) as opened:
+        yield opened

@@ -1,0 +1,326 @@
+"""Registry, quota and relay, all real, in one process on a clock that a test moves by hand.
+
+`mesh.agent("ada")` makes an agent and returns its stubs; `mesh.reopen()` closes everything and opens it
+again on the same files; `mesh.kill()` leaves the relay's store as a killed process would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hopline.quota.v1.usage_pb2_grpc import UsageServiceStub
+from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
+from hopline.registry.v1.agent_pb2_grpc import AgentServiceStub
+from hopline.registry.v1.identity_pb2_grpc import IdentityServiceStub
+from hopline.registry.v1.workspace_pb2_grpc import WorkspaceServiceStub
+from hopline.relay.v1 import audit_pb2
+from hopline.relay.v1 import message_pb2 as pb
+from hopline.relay.v1.audit_pb2_grpc import AuditServiceStub
+from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
+from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
+from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
+from hopline_quota.app import SERVICE as QUOTA
+from hopline_registry.app import SERVICE as REGISTRY
+from hopline_relay.app import SERVICE as RELAY
+from hopline_relay.app import Relay
+from hopline_relay.turns import ClaimedTurn, ClaimWish, Held, TurnEnd
+from hopline_rpc.channels import ClientChannel, bearer
+from hopline_rpc.clock import ManualClock
+from hopline_rpc.errors import HoplineError
+from hopline_rpc.ids import Ids
+from hopline_rpc.principals import Principal
+from hopline_rpc.service import Wiring
+
+T = TypeVar("T")
+_PATIENCE = 10.0
+
+
+async def until(condition: Callable[[], T | None], what: str = "it") -> T:
+    """Let the process run until the condition holds, and return its value."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + _PATIENCE
+    while not (value := condition()):
+        if loop.time() > ends:
+            raise AssertionError(f"{what} never came")
+        await asyncio.sleep(0.001)
+    return value
+
+
+async def refusal(call: Awaitable[Any]) -> HoplineError:
+    """Return the error of a call that has to be refused."""
+    try:
+        answer = await call
+    except HoplineError as error:
+        return error
+    raise AssertionError(f"not refused: {answer}")
+
+
+class Caller:
+    """Somebody with a credential, and what they can call."""
+
+    def __init__(self, mesh: RelayMesh, identifier: str, token: str, workspace: str = "") -> None:
+        self.mesh = mesh
+        self.id = identifier
+        self.token = token
+        self.workspace = workspace
+
+    def _channel(self, service: str) -> ClientChannel:
+        pairs = bearer(self.token)()
+        if self.workspace:
+            pairs = (*pairs, ("hopline-workspace", self.workspace))
+        return ClientChannel(self.mesh.channels[service], lambda: pairs)
+
+    @property
+    def messages(self) -> Any:
+        """MessageService."""
+        return MessageServiceStub(self._channel("relay"))
+
+    @property
+    def sessions(self) -> Any:
+        """SessionService."""
+        return SessionServiceStub(self._channel("relay"))
+
+    @property
+    def turns(self) -> Any:
+        """DelegationService."""
+        return DelegationServiceStub(self._channel("relay"))
+
+    @property
+    def audit(self) -> Any:
+        """AuditService."""
+        return AuditServiceStub(self._channel("relay"))
+
+    @property
+    def usage(self) -> Any:
+        """UsageService."""
+        return UsageServiceStub(self._channel("quota"))
+
+    @property
+    def agents(self) -> Any:
+        """AgentService."""
+        return AgentServiceStub(self._channel("registry"))
+
+    @property
+    def people(self) -> Any:
+        """IdentityService."""
+        return IdentityServiceStub(self._channel("registry"))
+
+    @property
+    def workspaces(self) -> Any:
+        """WorkspaceService."""
+        return WorkspaceServiceStub(self._channel("registry"))
+
+    async def send(self, *to: Caller | str, text: str = "hello", **more: Any) -> pb.SendResponse:
+        """Send a message."""
+        names = [each if isinstance(each, str) else each.id for each in to]
+        answer: pb.SendResponse = await self.messages.Send(pb.SendRequest(to=names, text=text, **more))
+        return answer
+
+    async def ask(self, to: Caller | str, text: str = "well?", wait: int = 0, **more: Any) -> pb.TurnView:
+        """Ask, and wait for `wait` seconds."""
+        name = to if isinstance(to, str) else to.id
+        request = pb.AskRequest(agent=name, text=text, wait_seconds=wait, **more)
+        answer: pb.AskResponse = await self.messages.Ask(request)
+        return answer.turn
+
+    async def reply(self, message_id: str, text: str = "so", **more: Any) -> pb.ReplyResponse:
+        """Reply."""
+        request = pb.ReplyRequest(message_id=message_id, text=text, **more)
+        answer: pb.ReplyResponse = await self.messages.Reply(request)
+        return answer
+
+    async def take(self, wait: int = 0, **more: Any) -> pb.TakeInboxResponse:
+        """Take the inbox."""
+        request = pb.TakeInboxRequest(wait_seconds=wait, **more)
+        answer: pb.TakeInboxResponse = await self.messages.TakeInbox(request)
+        return answer
+
+    async def check(self, turn_id: str = "", wait: int = 0, **more: Any) -> pb.TurnView:
+        """Check a turn."""
+        request = pb.CheckRequest(wait_seconds=wait, **more)
+        if turn_id:
+            request.turn_id = turn_id
+        answer: pb.CheckResponse = await self.messages.Check(request)
+        return answer.turn
+
+    async def done(self, message_id: str) -> int:
+        """Finish a message without an answer; returns its state."""
+        answer = await self.messages.Done(pb.DoneRequest(message_id=message_id))
+        return int(answer.state)
+
+
+@dataclass
+class Worker:
+    """A tunnel of one agent as the relay's record knows it, without a stream."""
+
+    mesh: RelayMesh
+    agent: Caller
+    epoch: int
+
+    async def claim(self, most: int = 10) -> list[ClaimedTurn]:
+        """Claim turns."""
+        wish = ClaimWish(self.mesh.workspace_id, self.agent.id, most, self.epoch)
+        turns = await self.mesh.relay.turns.claim([wish])
+        await self.accept(*turns)
+        return turns
+
+    async def next(self) -> ClaimedTurn:
+        """Claim exactly one turn."""
+        turns = await self.claim(1)
+        assert len(turns) == 1, f"{len(turns)} turns"
+        return turns[0]
+
+    async def accept(self, *turns: ClaimedTurn) -> None:
+        """Say that turns have arrived."""
+        await self.mesh.relay.turns.accepted(
+            self.mesh.workspace_id, self.agent.id, [turn.held for turn in turns], self.epoch
+        )
+
+    async def end(self, turn: ClaimedTurn, answer: str | None = None, failure: str | None = None) -> bool:
+        """End a turn."""
+        return await self.mesh.relay.turns.end(
+            TurnEnd(
+                self.mesh.workspace_id, self.agent.id, turn.held, self.epoch, answer=answer, failure=failure
+            )
+        )
+
+    async def renew(self, *held: Held) -> list[Held]:
+        """Renew leases; returns what is lost."""
+        return await self.mesh.relay.turns.renew(self.mesh.workspace_id, self.agent.id, held, self.epoch)
+
+    async def principal(self) -> Principal:
+        """Return the agent as an authenticated caller, for calls over a tunnel."""
+        return await self.mesh.relay.authenticator.principal(self.agent.token)
+
+    async def ask(self, turn: ClaimedTurn, to: Caller, text: str = "well?", wait: int = 0) -> pb.TurnView:
+        """Ask from within a turn."""
+        request = pb.AskRequest(agent=to.id, text=text, wait_seconds=wait)
+        answer = await self.mesh.relay.handlers.ask(await self.principal(), request, turn_id=turn.turn_id)
+        return answer.turn
+
+    async def send(self, turn: ClaimedTurn, *to: Caller, text: str = "hello", **more: Any) -> pb.SendResponse:
+        """Send from within a turn."""
+        request = pb.SendRequest(to=[each.id for each in to], text=text, **more)
+        return await self.mesh.relay.handlers.send(await self.principal(), request, turn_id=turn.turn_id)
+
+
+class RelayMesh:
+    """The three services."""
+
+    def __init__(self, folder: Path, clock: ManualClock) -> None:
+        self.folder = folder
+        self.clock = clock
+        self.channels: dict[str, Any] = {}
+        self.relay: Relay
+        self.workspace_id = ""
+        self._services: list[Any] = []
+        self._token = ""
+        self.admin: Caller
+
+    async def open(self) -> None:
+        """Open everything."""
+        wiring = Wiring(
+            data_dir=self.folder,
+            channels=self.channels,
+            clock=self.clock,
+            ids=Ids(self.clock),
+            service_token=lambda: self._token,
+            embedded=True,
+        )
+        registry = await REGISTRY.open(wiring)
+        self._add("registry", registry)
+        self._token = await registry.service_token("mesh")
+        self._add("quota", await QUOTA.open(wiring))
+        await self.open_relay(wiring)
+        self.admin = Caller(self, "", registry.token_file.read_text().strip(), "default")
+        found = await self.admin.workspaces.GetWorkspace(workspace_pb2.GetWorkspaceRequest())
+        self.workspace_id = found.workspace.id
+
+    async def open_relay(self, wiring: Wiring | None = None) -> None:
+        """Open the relay."""
+        self._wiring = wiring or self._wiring
+        self.relay = await RELAY.open(replace(self._wiring, channels=self.channels))
+        self._add("relay", self.relay)
+
+    def _add(self, name: str, service: Any) -> None:
+        self._services.append(service)
+        self.channels[name] = service.server.channel()
+
+    async def close(self) -> None:
+        """Close everything."""
+        for service in reversed(self._services):
+            await service.close()
+        self._services.clear()
+
+    async def reopen(self) -> None:
+        """Close everything, and open it again on the same files."""
+        await self.close()
+        await self.open()
+
+    async def agent(self, name: str, caller: Caller | None = None, **fields: Any) -> Caller:
+        """Make an agent."""
+        request = agent_pb2.CreateAgentRequest(agent=agent_pb2.Agent(name=name, **fields))
+        made = await (caller or self.admin).agents.CreateAgent(request)
+        return Caller(self, made.agent.id, made.token)
+
+    async def person(self, name: str, workspace_role: int = 0) -> Caller:
+        """Make a person."""
+        made = await self.admin.people.CreateUser(identity_pb2.CreateUserRequest(name=name))
+        if workspace_role:
+            request = identity_pb2.GrantRoleRequest(user=made.user.id, role=workspace_role)  # type: ignore[arg-type]
+            await self.admin.people.GrantRole(request)
+        return Caller(self, made.user.id, made.token)
+
+    async def worker(self, agent: Caller) -> Worker:
+        """Attach a worker of an agent."""
+        return Worker(self, agent, await self.relay.turns.attach(self.workspace_id, agent.id))
+
+    async def policy(self, **values: Any) -> None:
+        """Change the policy."""
+        request = workspace_pb2.UpdatePolicyRequest(policy=workspace_pb2.Policy(**values))
+        request.update_mask.paths.extend(values)
+        await self.admin.workspaces.UpdatePolicy(request)
+
+    async def pause(self, agent: Caller) -> None:
+        """Pause an agent."""
+        await self.admin.agents.PauseAgent(agent_pb2.PauseAgentRequest(agent=agent.id))
+
+    async def resume(self, agent: Caller) -> None:
+        """Resume an agent."""
+        await self.admin.agents.ResumeAgent(agent_pb2.ResumeAgentRequest(agent=agent.id))
+
+    async def delete(self, agent: Caller) -> None:
+        """Delete an agent."""
+        await self.admin.agents.DeleteAgent(agent_pb2.DeleteAgentRequest(agent=agent.id))
+
+    async def passes(self, seconds: float) -> None:
+        """Let time pass, and what is due happen."""
+        await self.clock.advance(seconds)
+        await self.relay.sweep.due()
+
+    async def thread(self, thread_id: str, reader: Caller | None = None) -> list[pb.Message]:
+        """Return a thread's messages."""
+        request = pb.ListMessagesRequest(thread_id=thread_id)
+        answer = await (reader or self.admin).messages.ListMessages(request)
+        return list(answer.messages)
+
+    async def events(self, action: str = "", **more: Any) -> list[audit_pb2.Event]:
+        """Return the audit log."""
+        request = audit_pb2.ListEventsRequest(action=action, page_size=200, **more)
+        return list((await self.admin.audit.ListEvents(request)).events)
+
+
+@asynccontextmanager
+async def relay_mesh(folder: Path, now: float = 1_750_000_000.0) -> AsyncIterator[RelayMesh]:
+    """Open a mesh and close it at the end."""
+    mesh = RelayMesh(folder, ManualClock(now))
+    await mesh.open()
+    try:
+        yield mesh
+    finally:
+        await mesh.close()
