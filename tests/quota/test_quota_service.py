@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -33,17 +34,17 @@ EMPTY_CALLS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("method", EMPTY_CALLS)
-async def test_every_call_says_that_the_counters_are_lost_until_they_are_seeded(
-    mesh: Mesh, method: str
-) -> None:
-    call = getattr(mesh.relay, method)
-    for epoch in (0, 1):
-        assert (await call(EMPTY_CALLS[method](epoch=epoch))).counters_lost
+async def test_every_call_says_that_the_counters_are_lost_until_they_are_seeded(mesh: Mesh) -> None:
+    async def lost(epoch: int) -> set[bool]:
+        calls = [getattr(mesh.relay, name)(request(epoch=epoch)) for name, request in EMPTY_CALLS.items()]
+        return {(await call).counters_lost for call in calls}
+
+    assert await lost(0) == {True}
+    assert await lost(1) == {True}
     seeded = await mesh.relay.Seed(pb.SeedRequest(epoch=1))
     assert (seeded.accepted, seeded.epoch) == (True, 1)
-    assert not (await call(EMPTY_CALLS[method](epoch=1))).counters_lost
-    assert (await call(EMPTY_CALLS[method](epoch=2))).counters_lost
+    assert await lost(1) == {False}
+    assert await lost(2) == {True}
 
 
 async def test_a_second_seed_of_an_epoch_is_told_which_one_is_in_force(mesh: Mesh) -> None:
@@ -192,57 +193,56 @@ async def test_recipients_named_twice_are_refused_for_that_item_alone(mesh: Mesh
     admitted(results[1])
 
 
-@pytest.mark.parametrize(
-    ("fields", "names"),
-    [
-        ({"key": ""}, "key"),
-        ({"key": "k" * 257}, "key"),
-        ({"sender_id": ""}, "sender_id"),
-        ({"workspace_id": ""}, "workspace_id"),
-        ({"kind": 0}, "kind"),
-        ({"kind": 9}, "kind"),
-        ({"recipients": []}, "recipients"),
-        ({"recipients": [pb.AdmitRecipient(agent_id=f"agt_{n}") for n in range(11)]}, "recipients"),
-        ({"limits": None}, "limits"),
-        ({"new_root_id": "a\0b"}, "new_root_id"),
-    ],
-)
-async def test_a_malformed_item_names_its_field(mesh: Mesh, fields: dict[str, Any], names: str) -> None:
+MALFORMED: list[tuple[dict[str, Any], str]] = [
+    ({"key": ""}, "key"),
+    ({"key": "k" * 257}, "key"),
+    ({"sender_id": ""}, "sender_id"),
+    ({"workspace_id": ""}, "workspace_id"),
+    ({"kind": 0}, "kind"),
+    ({"kind": 9}, "kind"),
+    ({"recipients": []}, "recipients"),
+    ({"recipients": [pb.AdmitRecipient(agent_id=f"agt_{n}") for n in range(11)]}, "recipients"),
+    ({"limits": None}, "limits"),
+    ({"new_root_id": "a\0b"}, "new_root_id"),
+]
+
+
+async def test_a_malformed_item_names_its_field(mesh: Mesh) -> None:
     await mesh.seed()
-    item = await mesh.item("k", "agt_a", "agt_b", **fields)
-    with pytest.raises(HoplineError, match=rf"items\[0\]\.{names}") as caught:
-        await mesh.admit(item)
-    assert caught.value.reason == "invalid_argument"
+    for fields, names in MALFORMED:
+        item = await mesh.item("k", "agt_a", "agt_b", **fields)
+        with pytest.raises(HoplineError, match=rf"items\[0\]\.{names}") as caught:
+            await mesh.admit(item)
+        assert caught.value.reason == "invalid_argument"
 
 
-@pytest.mark.parametrize(("items", "passes"), [(255, True), (256, True), (257, False)])
-async def test_a_batch_at_its_limit(mesh: Mesh, items: int, passes: bool) -> None:
+async def test_a_batch_at_its_limit(mesh: Mesh) -> None:
     await mesh.seed()
-    batch = [await mesh.item(f"k{number}", f"agt_{number}", "agt_b") for number in range(2)]
-    batch = [batch[number % 2] for number in range(items)]
-    if passes:
-        assert len((await mesh.admit(*batch)).results) == items
-    else:
-        with pytest.raises(HoplineError, match="items"):
-            await mesh.admit(*batch)
+    two = [await mesh.item(f"k{number}", f"agt_{number}", "agt_b") for number in range(2)]
+    for size in (255, 256):
+        assert len((await mesh.admit(*[two[number % 2] for number in range(size)])).results) == size
+    with pytest.raises(HoplineError, match="items"):
+        await mesh.admit(*[two[0]] * 257)
 
 
-@pytest.mark.parametrize("day", ["", "yesterday", "2025-13-01", "2025-06-15T00:00:00Z"])
-async def test_a_seed_with_a_day_that_is_none_is_refused_whole(mesh: Mesh, day: str) -> None:
+async def test_a_seed_with_a_day_that_is_none_is_refused_whole(mesh: Mesh) -> None:
     good = pb.SeedDaySum(workspace_id="ws", agent_id="agt_a", day="2025-06-15", sent=1)
-    bad = pb.SeedDaySum(workspace_id="ws", agent_id="agt_a", day=day, sent=1)
-    with pytest.raises(HoplineError, match=r"days\[1\]\.day"):
-        await mesh.relay.Seed(pb.SeedRequest(epoch=1, days=[good, bad]))
+    for day in ("", "yesterday", "2025-13-01", "2025-06-15T00:00:00Z"):
+        bad = pb.SeedDaySum(workspace_id="ws", agent_id="agt_a", day=day, sent=1)
+        with pytest.raises(HoplineError, match=r"days\[1\]\.day"):
+            await mesh.relay.Seed(pb.SeedRequest(epoch=1, days=[good, bad]))
     assert (await mesh.relay.Refund(pb.RefundRequest(epoch=1))).counters_lost
 
 
-@pytest.mark.parametrize(
-    "states", [{}, {"queued": True, "running": True}, {"running": True, "ended_at": to_timestamp(1.0)}]
-)
-async def test_a_seeded_turn_must_be_in_exactly_one_state(mesh: Mesh, states: dict[str, Any]) -> None:
-    turn = pb.SeedTurn(turn_id="t", workspace_id="ws", agent_id="agt_a", **states)
-    with pytest.raises(HoplineError, match=r"turns\[0\]"):
-        await mesh.relay.Seed(pb.SeedRequest(epoch=1, turns=[turn]))
+async def test_a_seeded_turn_must_be_in_exactly_one_state(mesh: Mesh) -> None:
+    common: dict[str, Any] = {"turn_id": "t", "workspace_id": "ws", "agent_id": "agt_a"}
+    for turn in (
+        pb.SeedTurn(**common),
+        pb.SeedTurn(queued=True, running=True, **common),
+        pb.SeedTurn(running=True, ended_at=to_timestamp(1.0), **common),
+    ):
+        with pytest.raises(HoplineError, match=r"turns\[0\]"):
+            await mesh.relay.Seed(pb.SeedRequest(epoch=1, turns=[turn]))
 
 
 async def test_a_seed_over_the_contract_restores_what_it_says(mesh: Mesh) -> None:
@@ -267,15 +267,27 @@ async def test_a_seed_over_the_contract_restores_what_it_says(mesh: Mesh) -> Non
 # -- who may call ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [*EMPTY_CALLS, "Seed"])
-@pytest.mark.parametrize("who", ["agent", "user", "nobody"])
-async def test_only_services_call_the_admission_service(mesh: Mesh, method: str, who: str) -> None:
-    request = pb.SeedRequest() if method == "Seed" else EMPTY_CALLS[method]()
-    if who == "agent":
-        _, token = await mesh.agent("planner")
-        credential = await mesh.assertion(token)
-    else:
-        credential = mesh.tokens["admin"] if who == "user" else "hpl_a_nothing"
-    with pytest.raises(HoplineError) as caught:
-        await getattr(mesh.admission(credential), method)(request)
-    assert caught.value.reason == ("unauthenticated" if who == "nobody" else "permission_denied")
+async def test_only_services_call_the_admission_service(mesh: Mesh) -> None:
+    _, token = await mesh.agent("planner")
+    calls = {**EMPTY_CALLS, "Seed": pb.SeedRequest}
+    for credential, expected in (
+        (token, "permission_denied"),
+        (await mesh.assertion(token), "permission_denied"),
+        (mesh.tokens["admin"], "permission_denied"),
+        ("hpl_a_nothing", "unauthenticated"),
+    ):
+        for method, request in calls.items():
+            with pytest.raises(HoplineError) as caught:
+                await getattr(mesh.admission(credential), method)(request())
+            assert caught.value.reason == expected
+
+
+async def test_a_hundred_calls_at_once_against_a_quota_of_ten_pass_ten_times(mesh: Mesh) -> None:
+    await mesh.seed()
+    limits = pb.Limits()
+    limits.CopyFrom(LIMITS)
+    limits.sent_per_day = 10
+    items = [await mesh.item(f"k{number}", "agt_a", f"agt_{number}", limits=limits) for number in range(100)]
+    responses = await asyncio.gather(*[mesh.admit(item) for item in items])
+    decisions = [response.results[0].WhichOneof("decision") for response in responses]
+    assert (decisions.count("admitted"), decisions.count("refusal")) == (10, 90)

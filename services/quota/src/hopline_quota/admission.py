@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from hopline.quota.v1 import admission_pb2 as pb
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
 
-from hopline_quota.domain.values import Decision, Item, Refusal, Settlement
-from hopline_quota.servicers import convert
+from hopline_quota.domain.values import Decision, Item, Kind, Refusal, Settlement
 from hopline_quota.store import Store
 
 Verify = Callable[[str], Principal]
@@ -31,29 +29,28 @@ class Admission:
         self._verify = verify
 
     async def admit(
-        self, epoch: int, settled: list[Settlement], entries: list[pb.AdmitItem]
+        self, epoch: int, settled: Sequence[Settlement], entries: Sequence[tuple[Item, str]]
     ) -> list[Decision]:
-        """Decide each item in order; CountersLostError where the store has no counters of this epoch."""
-        checked = [self._check(entry) for entry in entries]
+        """Decide each item in order, each with its sender's assertion, empty where none came along.
+
+        CountersLostError, with nothing done, where the store has no counters of this epoch.
+        """
+        checked = [self._check(item, assertion) for item, assertion in entries]
         items = [each for each in checked if isinstance(each, Item)]
         decided = iter(await self._store.admit(epoch, settled, items))
         return [next(decided) if isinstance(each, Item) else each for each in checked]
 
-    def _check(self, entry: pb.AdmitItem) -> Item | Refusal:
-        by_person = False
-        if entry.subject_assertion:
-            try:
-                subject = self._verify(entry.subject_assertion)
-            except HoplineError:
-                return _NOT_SENDER
-            if subject.id != entry.sender_id or subject.workspace_id != entry.workspace_id:
-                return _NOT_SENDER
-            by_person = subject.kind == "user"
-            if entry.kind == pb.ADMIT_KIND_PERSON and not by_person:
-                return _NOT_PERSON
-        item = convert.item(entry, by_person=by_person)
-        if len(item.recipients) > 1 and len({each.agent_id for each in item.recipients}) < len(
-            item.recipients
-        ):
+    def _check(self, item: Item, assertion: str) -> Item | Refusal:
+        if len(item.recipients) > 1 and len(dict(item.recipients)) < len(item.recipients):
             return _TWICE
-        return item
+        if not assertion:
+            return item
+        try:
+            subject = self._verify(assertion)
+        except HoplineError:
+            return _NOT_SENDER
+        if subject.id != item.sender_id or subject.workspace_id != item.workspace_id:
+            return _NOT_SENDER
+        if subject.kind == "user":
+            return item._replace(by_person=True)
+        return _NOT_PERSON if item.kind is Kind.PERSON else item

@@ -24,8 +24,9 @@ class AdmissionServicer(AdmissionServiceServicer):
     async def Admit(self, request: pb.AdmitRequest, context: Any) -> pb.AdmitResponse:
         """Settle, then decide each item in order."""
         settled = convert.settlements(request.settled)
+        entries = [(convert.item(entry), entry.subject_assertion) for entry in request.items]
         try:
-            decisions = await self._admission.admit(request.epoch, settled, list(request.items))
+            decisions = await self._admission.admit(request.epoch, settled, entries)
         except CountersLostError:
             return pb.AdmitResponse(counters_lost=True)
         return pb.AdmitResponse(results=[convert.result(decision) for decision in decisions])

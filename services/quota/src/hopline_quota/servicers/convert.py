@@ -46,7 +46,7 @@ _REASONS: Final = {
 }
 
 
-def item(entry: pb.AdmitItem, *, by_person: bool) -> Item:
+def item(entry: pb.AdmitItem) -> Item:
     """Read one item."""
     limits = entry.limits
     return Item(
@@ -54,7 +54,7 @@ def item(entry: pb.AdmitItem, *, by_person: bool) -> Item:
         entry.workspace_id,
         _KINDS[entry.kind],
         entry.sender_id,
-        by_person or entry.kind == pb.ADMIT_KIND_PERSON,
+        entry.kind == pb.ADMIT_KIND_PERSON,
         tuple([Recipient(each.agent_id, each.turn_id) for each in entry.recipients]),
         entry.cause_turn_id,
         entry.new_root_id,
