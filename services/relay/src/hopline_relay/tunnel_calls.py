@@ -83,6 +83,8 @@ class TunnelCalls:
         method = call.WhichOneof("method") or ""
         task = detach(self._serve(method, call))
         self._running[call.call_id] = (method, task)
+        # Not in the task itself: one that is cancelled before its first step never runs at all.
+        task.add_done_callback(lambda _: self._running.pop(call.call_id))
         if method not in _WAITS:
             writes = self._writes.setdefault(call.turn_id, set())
             writes.add(task)
@@ -131,7 +133,6 @@ class TunnelCalls:
         except Exception as unexpected:
             outcome, code, reason = internal(unexpected), "INTERNAL", "internal"
         finally:
-            del self._running[call.call_id]
             if span is not None:
                 end_rpc_span(span, code, reason)
         self._answer(call.call_id, outcome, method)
