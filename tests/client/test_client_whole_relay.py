@@ -188,6 +188,25 @@ async def test_the_turn_of_a_killed_worker_is_run_again_by_the_next(stage: Stage
     assert (found.status, found.reply) == (pb.TURN_STATUS_COMPLETED, "done at attempt 2")
 
 
+async def test_a_mesh_that_is_started_again_finds_its_workers_and_their_turns(stage: Stage) -> None:
+    mesh = stage.mesh
+    eve, ada = await mesh.agent("eve"), await mesh.agent("ada")
+    handler = Held()
+    await stage.work(ada, handler)
+    asked = await eve.ask(ada)
+    await until(lambda: handler.turns, "the turn")
+    await mesh.reopen()
+    await stage.listen()
+    second = await eve.ask(ada)
+    presence = mesh.relay.dispatcher.presence
+    while presence(mesh.workspace_id, ada.id) is None:
+        await mesh.passes(1)
+    handler.go_on.set()
+    found = [await eve.check(turn_id, wait=10) for turn_id in (asked.turn_id, second.turn_id)]
+    assert [view.reply for view in found] == ["done at attempt 1"] * 2
+    assert handler.cancelled == []
+
+
 async def test_a_turn_that_never_answers_fails_and_its_handler_is_stopped(stage: Stage) -> None:
     mesh = stage.mesh
     await mesh.policy(turn_seconds=60)

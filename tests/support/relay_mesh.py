@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hopline.quota.v1 import usage_pb2
 from hopline.quota.v1.usage_pb2_grpc import UsageServiceStub
 from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
 from hopline.registry.v1.agent_pb2_grpc import AgentServiceStub
@@ -58,6 +59,14 @@ async def refusal(call: Awaitable[Any]) -> HoplineError:
     except HoplineError as error:
         return error
     raise AssertionError(f"not refused: {answer}")
+
+
+class Clock(ManualClock):
+    """A clock that can also be set on at once."""
+
+    def skip(self, seconds: float) -> None:
+        """Go on; what was due on the way happens with the next step."""
+        self._now += seconds
 
 
 class Caller:
@@ -212,7 +221,7 @@ class Worker:
 class RelayMesh:
     """The three services."""
 
-    def __init__(self, folder: Path, clock: ManualClock) -> None:
+    def __init__(self, folder: Path, clock: Clock) -> None:
         self.folder = folder
         self.clock = clock
         self.channels: dict[str, Any] = {}
@@ -251,6 +260,10 @@ class RelayMesh:
         self._services.append(service)
         self.channels[name] = service.server.channel()
 
+    async def listen(self) -> dict[str, str]:
+        """Open a port for each service, and return their addresses by name."""
+        return {each.name: await each.server.start("127.0.0.1:0") for each in self._services}
+
     async def close(self) -> None:
         """Close everything."""
         for service in reversed(self._services):
@@ -272,9 +285,13 @@ class RelayMesh:
         """Make a person."""
         made = await self.admin.people.CreateUser(identity_pb2.CreateUserRequest(name=name))
         if workspace_role:
-            request = identity_pb2.GrantRoleRequest(user=made.user.id, role=workspace_role)  # type: ignore[arg-type]
-            await self.admin.people.GrantRole(request)
+            await self.grant(name, workspace_role)
         return Caller(self, made.user.id, made.token)
+
+    async def grant(self, user: str, role: int, agent: str = "") -> None:
+        """Give a role."""
+        request = identity_pb2.GrantRoleRequest(user=user, agent=agent, role=role)  # type: ignore[arg-type]
+        await self.admin.people.GrantRole(request)
 
     async def worker(self, agent: Caller) -> Worker:
         """Attach a worker of an agent."""
@@ -298,6 +315,22 @@ class RelayMesh:
         """Delete an agent."""
         await self.admin.agents.DeleteAgent(agent_pb2.DeleteAgentRequest(agent=agent.id))
 
+    async def foreign_agent(self, name: str) -> Caller:
+        """Make an agent in another workspace."""
+        request = workspace_pb2.CreateWorkspaceRequest(name="other")
+        await self.admin.workspaces.CreateWorkspace(request)
+        return await self.agent(name, Caller(self, "", self.admin.token, "other"))
+
+    async def usage(self, agent: Caller) -> usage_pb2.GetUsageResponse:
+        """Return what the quota service counts of an agent."""
+        answer: usage_pb2.GetUsageResponse = await agent.usage.GetUsage(usage_pb2.GetUsageRequest())
+        return answer
+
+    async def skip(self, seconds: float) -> None:
+        """Set the clock on without all the heartbeats that would come on the way."""
+        self.clock.skip(seconds)
+        await self.clock.advance(0.3)
+
     async def passes(self, seconds: float) -> None:
         """Let time pass, and what is due happen."""
         await self.clock.advance(seconds)
@@ -318,7 +351,7 @@ class RelayMesh:
 @asynccontextmanager
 async def relay_mesh(folder: Path, now: float = 1_750_000_000.0) -> AsyncIterator[RelayMesh]:
     """Open a mesh and close it at the end."""
-    mesh = RelayMesh(folder, ManualClock(now))
+    mesh = RelayMesh(folder, Clock(now))
     await mesh.open()
     try:
         yield mesh
