@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,10 @@ _STYLES = {
     "withdrawn": "red",
 }
 
+_FOLDING = frozenset({"NAME", "DESCRIPTION", "BODY", "PARTICIPANTS", "SUBJECT", "TITLE", "OPENED BY"})
+_PIPE_WIDTH = 2000
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z")
+
 
 class Output:
     """Where a command's results go."""
@@ -52,7 +57,8 @@ class Output:
         if self._console is None:
             from rich.console import Console
 
-            self._console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+            # Into a pipe nothing is cut or wrapped.
+            self._console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
         return self._console
 
     def json(self, value: Any) -> None:
@@ -98,10 +104,10 @@ class Output:
             return
         table = Table(box=None, pad_edge=False, header_style="bold dim", padding=(0, 2, 0, 0))
         for title in titles:
-            # An id that is cut is useless; the rest may fold.
-            table.add_column(title, overflow="fold", no_wrap=title == "ID")
+            # An id or a number that is cut is useless; words may fold.
+            table.add_column(title, overflow="fold", no_wrap=title not in _FOLDING)
         for row in cells:
-            table.add_row(*(Text(visible(cell), style=_STYLES.get(cell, "")) for cell in row))
+            table.add_row(*(Text(moment(visible(cell)), style=_STYLES.get(cell, "")) for cell in row))
         self.console.print(table)
         if cursor:
             self.line(f"there are more: --cursor {cursor}", "dim")
@@ -149,6 +155,12 @@ def visible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(character) for character in text)
+
+
+def moment(text: str) -> str:
+    """Return a time as people read it, in UTC to the second; any other text as it is."""
+    found = _TIME.fullmatch(text)
+    return f"{found[1]} {found[2]}" if found else text
 
 
 def _shown(character: str) -> str:

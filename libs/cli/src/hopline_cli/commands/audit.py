@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hopline_cli.output import Json, Output
+from hopline_cli.output import Json, Output, moment
 from hopline_cli.verbs import Cursor, Limit, command
 
 if TYPE_CHECKING:
@@ -95,14 +96,13 @@ def _show(out: Output, event: Json) -> None:
         return
     who = event["actor"]["name"] or event["actor"]["id"] or event["actor"]["kind"]
     details = event.get("details", {})
-    text = " ".join(f"{key}={_value(value)}" for key, value in details.items())
-    ids = " ".join(event[key] for key in ("thread_id", "turn_id") if key in event)
-    style = "red" if "refused" in event["action"] or "failed" in event["action"] else ""
-    out.line(f"{event['at']}  {event['action']:<22} {who}  {text}  {ids}".rstrip(), style)
+    text = " ".join(f"{key}={_value(value)}" for key, value in details.items() if key != "root_id")
+    ids = " ".join(event[key] for key in ("turn_id", "thread_id") if key in event)
+    style = "red" if "refused" in event["action"] or details.get("state") == "failed" else ""
+    at = moment(event["at"]) if out.is_terminal else event["at"]
+    out.line(f"{at}  {event['action']:<20}  {who}  {text}  {ids}".rstrip(), style)
     out.flush()
 
 
 def _value(value: Any) -> str:
-    import json
-
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hopline_cli.output import Json, Output, visible
 from hopline_cli.verbs import REFUSED, AsJson, Data
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 app = typer.Typer()
 
-# What of a span's attributes tells a person something, in the order shown.
+# What of a span's attributes tells a person something, in the order shown, and how it is introduced.
 _TOLD = (
-    "gen_ai.agent.name",
-    "hopline.agent.name",
-    "gen_ai.tool.name",
-    "hopline.depth",
-    "hopline.turn.id",
-    "hopline.turn.status",
-    "error.type",
+    ("gen_ai.agent.name", ""),
+    ("hopline.agent.name", ""),
+    ("gen_ai.tool.name", ""),
+    ("hopline.depth", "depth "),
+    ("hopline.turn.id", ""),
+    ("hopline.turn.status", ""),
+    ("error.type", ""),
 )
 
 
@@ -82,17 +85,18 @@ def _draw(out: Output, trace_id: str, tops: list[Json]) -> None:
     out.console.print(root)
 
 
-def _label(span: Json, start: int) -> Any:
+def _label(span: Json, start: int) -> Text:
     from rich.text import Text
 
     attributes = span["attributes"]
-    told = " ".join(visible(str(attributes[key])) for key in _TOLD if key in attributes)
+    name = visible(span["name"].removeprefix("hopline."))
+    told = [f"{words}{visible(str(attributes[key]))}" for key, words in _TOLD if key in attributes]
+    facts = dict.fromkeys(each for each in told if each not in name)  # each once
     after = (span["start_ns"] - start) / 1e6
     took = max(span["end_ns"] - span["start_ns"], 0) / 1e6
     failed = span["status"] == "error" or "error.type" in attributes
     return Text.assemble(
-        (visible(span["name"]), "bold red" if failed else "bold"),
-        (f"  {visible(told)}" if told else "", "cyan"),
-        (f"  {span['service']}", "magenta"),
-        (f"  +{after:.0f} ms, {took:.1f} ms", "dim"),
+        (name, "bold red" if failed else "bold"),
+        (f"  {'  '.join(facts)}" if facts else "", "cyan"),
+        (f"  {span['service']}  +{after:.0f} ms, {took:.1f} ms", "dim"),
     )

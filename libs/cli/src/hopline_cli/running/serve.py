@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from hopline_rpc import logs, telemetry
+from hopline_rpc import telemetry
 from hopline_rpc.channels import ClientChannel, dial
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.service import ORDER, Service, Wiring
 from hopline_rpc.settings import ServiceSettings
 
 from hopline_cli.output import Output
-from hopline_cli.running.services import close_all, installed, listen
+from hopline_cli.running.services import close_all, configure_logs, installed, listen
 from hopline_cli.running.signals import stop_on_signals
 
 _TOKEN_SECONDS: Final = 5.0
@@ -32,7 +32,7 @@ async def run_serve(name: str, *, bind: str, data: Path | None, out: Output) -> 
     """Run one service until told to stop. Raises `HoplineError` where it cannot start."""
     service = _service(name)
     settings = ServeSettings.load({"bind": bind} if bind else None)
-    logs.configure(settings.log_level, settings.log_format)
+    configure_logs(settings)
     spans = telemetry.setup(f"hopline-{name}")
     channels = _channels(name, settings)
     wiring = Wiring(data_dir=data, channels=channels, service_token=_token_of(settings))

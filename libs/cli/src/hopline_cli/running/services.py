@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Final, Protocol, runtime_checkable
 
+from hopline_rpc import logs
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.service import ENTRY_POINTS, ORDER, GrpcService, RunningService, Service
+from hopline_rpc.settings import ServiceSettings
 
 log = logging.getLogger("hopline.run")
 
@@ -31,6 +33,13 @@ def installed() -> dict[str, Service]:
     """Return the installed services in the order in which they are opened."""
     found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     return {name: found[name].load() for name in ORDER if name in found}
+
+
+def configure_logs(settings: ServiceSettings) -> None:
+    """Send logs to standard error as the settings say."""
+    logs.configure(settings.log_level, settings.log_format)
+    # A dozen lines at every start that say nothing of this mesh.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 async def listen(running: RunningService, bind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from hopline_rpc import logs, telemetry
+from hopline_rpc import telemetry
 from hopline_rpc.clock import SystemClock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import Ids
@@ -20,7 +21,7 @@ from hopline_rpc.span_export import SqliteSpanExporter
 from hopline_cli.output import Output
 from hopline_cli.running.config import UpConfig, read_config
 from hopline_cli.running.datadir import ADMIN_TOKEN, SPANS, DataDirectory
-from hopline_cli.running.services import close_all, installed, listen, wait_until_ready
+from hopline_cli.running.services import close_all, configure_logs, installed, listen, wait_until_ready
 from hopline_cli.running.signals import stop_on_signals
 
 _NAME: Final = "embedded"
@@ -86,7 +87,7 @@ async def run_up(data: Path, config_file: Path | None, *, any_port: bool, out: O
     os.umask(0o077)  # whatever lands in the data directory is for its owner
     config = read_config(config_file)
     settings = ServiceSettings.load(config.settings)
-    logs.configure(settings.log_level, settings.log_format)
+    configure_logs(settings)
     with DataDirectory(data) as directory:
         spans = telemetry.setup("hopline", SqliteSpanExporter(data / SPANS))
         mesh = EmbeddedMesh(data, config, any_port)
@@ -100,6 +101,8 @@ async def run_up(data: Path, config_file: Path | None, *, any_port: bool, out: O
             await _start(mesh)
             _tell(out, directory.announce(mesh.addresses), data, is_first=is_first)
             await stop.wait()
+            # Streams between the services end now, as they should: no reason to warn.
+            logging.getLogger("hopline.rpc").setLevel(logging.ERROR)
             if not out.as_json:
                 out.line("draining …")
                 out.flush()
@@ -124,4 +127,5 @@ def _tell(out: Output, endpoints: Mapping[str, object], data: Path, *, is_first:
             out.line(f"  {name:<9}{endpoints[name]}")
         if is_first:
             out.line(f"the admin token was written to {data / ADMIN_TOKEN} (for you alone)")
+            out.line("next: hopline agent create NAME, then hopline attach --agent NAME -- COMMAND")
     out.flush()
