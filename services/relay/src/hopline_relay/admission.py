@@ -158,7 +158,7 @@ class Admission:
             self._flush_timer.cancel()
         await self._waits.drained()
         await self._ends.drained()
-        await self._flush()
+        await self.flush()
 
     # --- seeding ----------------------------------------------------------------------------------
 
@@ -212,9 +212,10 @@ class Admission:
     def _flush_soon(self) -> None:
         self._flush_timer = None
         if self._settled:
-            detach(self._flush(), name="settle charges")
+            detach(self.flush(), name="settle charges")
 
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
+        """Tell of everything that is settled, now."""
         while self._settled:
             settled = self._take_settled()
             try:

@@ -95,7 +95,7 @@ class Relay:
         self.admission = admission = Admission(wiring.channel("quota"), journal, directory, clock)
         self.waits = waits = Waits(journal)
         self._hand_over = hand_over = HandOver(journal, directory, signals, ids, clock)
-        self._refusals = refusals = Refusals(journal, directory, clock)
+        self.refusals = refusals = Refusals(journal, directory, clock)
         self._endings = endings = Endings(
             journal, directory, admission, waits, hand_over, signals, ids, clock
         )
@@ -197,7 +197,7 @@ class Relay:
             await self.sweep.close()
             await self._takeover.close()
             await self.dispatcher.close()
-            for part in (self._sends, self.turns, self._hand_over, self.waits, self._inbox, self._refusals):
+            for part in (self._sends, self.turns, self._hand_over, self.waits, self._inbox, self.refusals):
                 await part.drained()
             await self.admission.close()
             await recovery.end(self.journal)

@@ -183,6 +183,8 @@ class Sends:
             _take_decision(ready, decision.admitted)
             admitted.append((index, ready))
         written = await self._write([ready for _, ready in admitted], epoch)
+        if any(not isinstance(result, Sent) for result in written):
+            await self._admission.flush()  # what cost nothing is not counted from here on
         for (index, _), result in zip(admitted, written, strict=True):
             results[index] = result
         return results
