@@ -115,7 +115,7 @@ class Relay:
         claims = Claims(journal, directory, admission, endings, signals, clock)
         self.authenticator = self._guard.authenticator
         self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
-        self._inbox = inbox = Inbox(journal, directory, admission, endings, signals, ids, clock)
+        self.inbox = inbox = Inbox(journal, directory, admission, endings, signals, ids, clock)
         asks = Asks(journal, directory, admission, sends, waits, hand_over, endings, signals, ids, clock)
         self.sweep = Sweep(journal, directory, admission, endings, cancels, turns, signals, clock)
         self._departures = recovery.Departures(journal, directory, cancels, turns, signals)
@@ -166,7 +166,7 @@ class Relay:
     async def start(self) -> None:
         """Take over what an earlier process has left, then begin to work."""
         await self._guard.start()
-        await recovery.begin(self.journal, self.directory, self._inbox, self._clock)
+        await recovery.begin(self.journal, self.directory, self.inbox, self._clock)
         await self._hand_over.recover()
         await self.admission.start()
         await self._departures.catch_up()
@@ -197,7 +197,7 @@ class Relay:
             await self.sweep.close()
             await self._takeover.close()
             await self.dispatcher.close()
-            for part in (self._sends, self.turns, self._hand_over, self.waits, self._inbox, self.refusals):
+            for part in (self._sends, self.turns, self._hand_over, self.waits, self.inbox, self.refusals):
                 await part.drained()
             await self.admission.close()
             await recovery.end(self.journal)
