@@ -7,6 +7,7 @@ import socket
 
 import pytest
 from hopline_gateway.app import SERVICE
+from hopline_gateway.listener import open_socket
 from hopline_gateway.settings import GatewaySettings
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.service import HttpService, Service
@@ -31,8 +32,14 @@ async def test_a_port_in_use_is_one_clear_line(rig: Rig) -> None:
 
 @pytest.mark.parametrize("bind", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", ":7400"])
 async def test_an_address_that_is_none_is_named(rig: Rig, bind: str) -> None:
-    with pytest.raises(HoplineError, match="not host:port|reachable from other machines"):
+    with pytest.raises(HoplineError, match=r"not host:port|reachable from other machines"):
         await rig.gateway.start(bind)
+
+
+def test_answers_are_not_held_back_by_nagles_algorithm() -> None:
+    """Asyncio sets TCP_NODELAY only on sockets that name their protocol."""
+    with open_socket("127.0.0.1:0") as opened:
+        assert opened.proto == socket.IPPROTO_TCP
 
 
 async def test_plain_text_over_a_network_has_to_be_asked_for(rig: Rig) -> None:

@@ -24,7 +24,7 @@ async def start(environment: dict[str, str]) -> asyncio.subprocess.Process:
 
 
 async def said(process: asyncio.subprocess.Process) -> str:
-    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    output, _ = await asyncio.wait_for(process.communicate(), 120)
     return output.decode()
 
 
@@ -69,7 +69,7 @@ async def test_it_starts_without_a_registry_says_it_is_not_ready_and_ends_at_sig
 
 
 async def once_up(client: httpx2.AsyncClient) -> httpx2.Response:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             try:
                 return await client.get("/readyz")

@@ -12,6 +12,7 @@ from hopline_rpc.fence import NOTICE
 from tests.gateway import builders
 from tests.gateway.builders import Rig
 
+PAYLOADS: list[Any] = [None, False, 0, "", [], {}, "text", 1.5]
 STANDARD = {"kind": "standard", "state": "active"}
 
 
@@ -116,7 +117,7 @@ async def test_a_send_without_request_id_gets_one_of_its_own(rig: Rig) -> None:
 
 async def test_a_payload_may_be_any_json_value(rig: Rig, mode: str) -> None:
     async with rig.client(mode=mode) as client:
-        for payload in (None, False, 0, "", [], {}, "text", 1.5):
+        for payload in PAYLOADS:
             await client.call_tool("send_message", {"agent": "weather", "text": "hi", "payload": payload})
             assert json.loads(rig.relay.last.request.payload_json) == payload
 

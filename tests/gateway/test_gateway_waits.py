@@ -182,7 +182,7 @@ async def test_a_hundred_calls_at_once_all_get_their_own_answer(rig: Rig, mode: 
 
         async def send(number: int) -> str:
             body = call_body("send_message", {"agent": "weather", "text": f"msg_{number}"}, mode)
-            answer = (await client.post("/mcp", content=body, timeout=60)).json()
+            answer = (await client.post("/mcp", content=body)).json()
             return str(answer["result"]["structuredContent"]["message_id"])
 
         got = await asyncio.gather(*(send(number) for number in range(100)))
@@ -205,7 +205,7 @@ async def test_a_hundred_waits_at_once_hold_up_no_other_call(rig: Rig) -> None:
 
         async def ask(number: int) -> Any:
             body = call_body("ask", {"agent": "weather", "text": str(number)})
-            answer = (await client.post("/mcp", content=body, timeout=60)).json()
+            answer = (await client.post("/mcp", content=body)).json()
             return answer["result"]["structuredContent"]["reply"]
 
         asking = [asyncio.create_task(ask(number)) for number in range(100)]

@@ -50,7 +50,9 @@ class Checker:
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
-        self._validator = jsonschema.Draft202012Validator(tool.input_schema())
+        schema = tool.input_schema()
+        schema["properties"] = {name: _merged(field) for name, field in tool.properties.items()}
+        self._validator = jsonschema.Draft202012Validator(schema)
 
     def check(self, arguments: Mapping[str, Any], *, had_surrogates: bool = False) -> None:
         """Refuse arguments that break a limit with `invalid_argument`, naming each field and its limit.
@@ -85,8 +87,6 @@ class Checker:
             for name in self._tool.required:
                 if name not in error.instance:
                     yield name, f"is missing; {self._example(name)}"
-        elif rule == "anyOf":
-            yield from self._explain_choice(error)
         else:
             yield _path(error), self._limit(error)
 
@@ -101,24 +101,13 @@ class Checker:
     def _example(self, name: str) -> str:
         return str(self._tool.properties[name].get("description", "it must be given"))
 
-    def _explain_choice(self, error: Finding) -> Iterator[Violation]:
-        """Explain a value that fits none of several forms by the form whose type it has."""
-        field = error.schema
-        for form in field["anyOf"]:
-            found = list(jsonschema.Draft202012Validator(form).iter_errors(error.instance))
-            if not any(each.validator == "type" and not each.path for each in found):
-                for each in found:
-                    where = _path(error) + "".join(f"[{index}]" for index in each.path)
-                    yield where, self._limit(each)
-                return
-        wanted = " or ".join(_TYPES[form["type"]] for form in field["anyOf"])
-        yield _path(error), f"must be {wanted}, not {_what(error.instance)}"
-
     def _limit(self, error: Finding) -> str:
         limit = error.validator_value
         match error.validator:
             case "type":
-                return f"must be {_TYPES[limit]}, not {_what(error.instance)}"
+                wanted = [limit] if isinstance(limit, str) else limit
+                names = " or ".join(_TYPES[each] for each in wanted)
+                return f"must be {names}, not {_what(error.instance)}"
             case "maxLength":
                 return f"{len(error.instance)} characters; the limit is {limit}"
             case "minLength":
@@ -134,6 +123,18 @@ class Checker:
             case "enum":
                 return f"must be one of {', '.join(map(str, limit))}"
         return "is not valid"
+
+
+def _merged(field: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge the forms of a choice between types into one: the same rule, checked and explained directly.
+
+    What clients are shown keeps `anyOf`, which more of them understand than a list of types.
+    """
+    forms = field.get("anyOf")
+    if forms is None:
+        return dict(field)
+    merged = {rule: limit for form in forms for rule, limit in form.items()}
+    return {**merged, "type": [form["type"] for form in forms]}
 
 
 def _path(error: Finding) -> str:

@@ -39,7 +39,7 @@ class Listener:
         settings = self._settings
         tls = settings.tls
         require_safe(bind, tls, insecure=settings.insecure, what="the address")
-        opened = _open(bind)
+        opened = open_socket(bind)
         self._server = _Server(_config(self._app, settings, tls))
         self._task = asyncio.create_task(self._server.serve(sockets=[opened]), name="gateway http")
         up = asyncio.create_task(self._server.up.wait())
@@ -59,12 +59,14 @@ class Listener:
         self._server = self._task = None
 
 
-def _open(bind: str) -> socket.socket:
+def open_socket(bind: str) -> socket.socket:
+    """Bind `host:port`, or say in one line why not."""
     host, port = host_of(bind), bind.rpartition(":")[2]
     if not host or not port.isdigit() or int(port) > 65535:
         raise HoplineError("invalid_argument", f"cannot listen on {bind}: not host:port")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM)
+    # Only with the protocol named does asyncio switch off Nagle's algorithm, which costs 40 ms an answer.
+    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind((host, int(port)))

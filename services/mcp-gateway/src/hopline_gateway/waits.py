@@ -6,6 +6,7 @@ Whatever ends a wait, it ends the wait alone: the work in the mesh goes on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -50,7 +51,10 @@ class Waits:
         self.live.add(call)
         try:
             if report is not None:
-                await self._report_until_done(task, seconds, report, what)
+                # Over a stream that nobody reads a report would never return; the RPC does by then.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(seconds + PROGRESS_SECONDS):
+                        await self._report_until_done(task, seconds, report, what)
             return await task
         except asyncio.CancelledError:
             if call.ending is not None:
