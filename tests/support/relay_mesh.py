@@ -171,10 +171,13 @@ class Worker:
     agent: Caller
     epoch: int
 
+    def wish(self, most: int) -> ClaimWish:
+        """Return the wish for so many turns."""
+        return ClaimWish(self.mesh.workspace_id, self.agent.id, most, self.epoch)
+
     async def claim(self, most: int = 10) -> list[ClaimedTurn]:
         """Claim turns."""
-        wish = ClaimWish(self.mesh.workspace_id, self.agent.id, most, self.epoch)
-        turns = await self.mesh.relay.turns.claim([wish])
+        turns = await self.mesh.relay.turns.claim([self.wish(most)])
         await self.accept(*turns)
         return turns
 

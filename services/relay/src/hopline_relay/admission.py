@@ -156,6 +156,10 @@ class Admission:
         """Tell what is still to be told."""
         if self._flush_timer is not None:
             self._flush_timer.cancel()
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until the quota service knows everything that was said."""
         await self._waits.drained()
         await self._ends.drained()
         await self.flush()
