@@ -79,6 +79,7 @@ class EchoServicer:
         self.watch: Behaviour | None = None
         self.collect: Behaviour | None = None
         self.chat: Behaviour | None = None
+        self.pour: Behaviour | None = None
 
     async def Echo(self, request: Any, context: Any) -> Any:
         return request if self.echo is None else await self.echo(request, context)
@@ -104,6 +105,13 @@ class EchoServicer:
             return
         async for note in self.chat(requests, context):
             yield note
+
+    async def Pour(self, request: Any, context: Any) -> None:
+        if self.pour is not None:
+            await self.pour(request, context)
+            return
+        for number in range(request.count):
+            await context.write(type(request)(count=number))
 
     async def Open(self, request: Any, context: Any) -> Any:
         return request

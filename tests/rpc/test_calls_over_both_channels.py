@@ -112,6 +112,23 @@ async def test_a_server_may_speak_first(wired: Wired) -> None:
     call.cancel()
 
 
+async def test_a_handler_may_write_its_responses_to_the_context(wired: Wired) -> None:
+    notes = [note.count async for note in wired.stub().Pour(wired.note(count=5))]
+    assert notes == [0, 1, 2, 3, 4]
+
+
+async def test_a_handler_that_writes_and_then_refuses_has_both_arrive(wired: Wired) -> None:
+    async def pour(request: Any, context: Any) -> None:
+        await context.write(wired.note("first"))
+        raise HoplineError("thread_full", "the thread is full")
+
+    wired.servicer.pour = pour
+    call = wired.stub().Pour(wired.note())
+    assert (await call.read()).text == "first"
+    with pytest.raises(HoplineError, match="the thread is full"):
+        await call.read()
+
+
 async def test_many_calls_at_once_do_not_mix(wired: Wired) -> None:
     stub = wired.stub()
     answers = await asyncio.gather(*[stub.Echo(wired.note(str(n))) for n in range(100)])

@@ -40,7 +40,7 @@ class World:
         self.is_ready = True
         self.servers: list[Server] = []
 
-    def server(self, **options: Any) -> Server:
+    def server(self, servicer: EchoServicer | None = None, **options: Any) -> Server:
         server = Server(
             "echo",
             authenticator=self.registry.authenticator,
@@ -49,7 +49,7 @@ class World:
             ready=self.ready,
             **options,
         )
-        server.add(self.contract.grpc.add_EchoServiceServicer_to_server, EchoServicer())
+        server.add(self.contract.grpc.add_EchoServiceServicer_to_server, servicer or EchoServicer())
         self.servers.append(server)
         return server
 
@@ -258,36 +258,41 @@ async def test_servicers_cannot_be_added_to_a_started_server(world: World) -> No
         await server.start("127.0.0.1:0")
 
 
-async def test_a_client_that_does_not_read_can_still_be_sent_away(world: World) -> None:
-    """The send window is full and a write is under way when the call is ended."""
+@pytest.mark.parametrize("method", ["Watch", "Pour"])
+async def test_a_client_that_does_not_read_is_sent_away_once_it_reads(world: World, method: str) -> None:
+    """The send window is full and a message under way when the call is ended."""
     ended = asyncio.Event()
 
-    async def flood(request: Any, context: Any) -> AsyncIterator[Any]:
+    async def watch(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
             for _ in range(1000):
                 yield world.contract.note(raw=b"x" * 100_000)
         finally:
             ended.set()
 
-    server = world.server()
+    async def pour(request: Any, context: Any) -> None:
+        async for note in watch(request, context):
+            await context.write(note)
+
     servicer = EchoServicer()
-    servicer.watch = flood
-    server.add(world.contract.grpc.add_EchoServiceServicer_to_server, servicer)
+    servicer.watch, servicer.pour = watch, pour
+    server = world.server(servicer=servicer)
     address = await server.start("127.0.0.1:0")
     async with dial(address, credentials=bearer(world.registry.assertion())) as channel:
-        call = world.contract.grpc.EchoServiceStub(channel).Watch(world.contract.note())
+        stub = world.contract.grpc.EchoServiceStub(channel)
+        call = getattr(stub, method)(world.contract.note())
         await call.read()
         await world.clock.settle(500)
-        server.live.end(lambda _: True, HoplineError("unauthenticated", "a valid credential is needed"))
+        assert server.live.end(lambda _: True, HoplineError("unauthenticated", "revoked")) == 1
         await within(ended.wait())
 
-        async def drain() -> None:
+        async def read_on() -> None:
             while await call.read() is not grpc.aio.EOF:
                 pass
 
         with pytest.raises(HoplineError) as caught:
-            await within(drain())
-    assert caught.value.reason == "unauthenticated"
+            await within(read_on())
+    assert caught.value.message == "revoked"
 
 
 # --- TLS -----------------------------------------------------------------------------------------

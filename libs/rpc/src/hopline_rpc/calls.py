@@ -22,6 +22,7 @@ class CallInfo:
     __slots__ = (
         "_closing",
         "_ids",
+        "_pending",
         "_request_id",
         "_writing",
         "deadline",
@@ -49,6 +50,7 @@ class CallInfo:
         self.responses: AsyncGenerator[Any, None] | None = None
         self._writing = False
         self._closing: asyncio.Task[None] | None = None
+        self._pending: asyncio.Task[None] | None = None
         self._request_id = request_id
         self._ids = ids
 
@@ -85,9 +87,30 @@ class CallInfo:
                 await self._closing
             raise self.ending
 
+    async def write_apart(self, context: Any, response: Any) -> None:
+        """Send one response over a socket for a handler that writes by itself.
+
+        Such a handler may be cancelled while it writes; the message stays under way then, and the
+        status has to wait for it (`settle`).
+        """
+        self._pending = asyncio.get_running_loop().create_task(context.write(response))
+        self._pending.add_done_callback(_look_at)
+        await asyncio.shield(self._pending)
+
+    async def settle(self) -> None:
+        """Wait for a message that is still under way."""
+        if self._pending is not None and not self._pending.done():
+            await asyncio.wait({self._pending})
+
     def expire(self) -> None:
         """Stop the handler because its time is over."""
         self.end(too_late())
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Take note of a failure that nobody may be left to see."""
+    if not task.cancelled():
+        task.exception()
 
 
 def current_call() -> CallInfo | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -194,37 +194,39 @@ class ClientCall:
 
     async def _response(self) -> Any:
         call = self._call or await self._started()
-        try:
-            return await call
-        except grpc.aio.AioRpcError as error:
-            _raise(error)
+        return await self._step(call)
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self._iterate()
 
     async def _iterate(self) -> AsyncIterator[Any]:
         call = self._call or await self._started()
-        try:
-            async for response in call:
-                yield response
-        except grpc.aio.AioRpcError as error:
-            _raise(error)
+        responses = aiter(call)
+        while (response := await self._step(anext(responses, grpc.aio.EOF))) is not grpc.aio.EOF:
+            yield response
 
     async def read(self) -> Any:
         """Return the next response, `grpc.aio.EOF` after the last."""
         call = self._call or await self._started()
-        try:
-            return await call.read()
-        except grpc.aio.AioRpcError as error:
-            _raise(error)
+        return await self._step(call.read())
 
     async def write(self, request: Any) -> None:
         """Send a request."""
         call = self._call or await self._started()
+        await self._step(call.write(request))
+
+    async def _step(self, step: Awaitable[Any]) -> Any:
+        """Await a step of the call, with our errors; who is cancelled meanwhile takes the call along.
+
+        gRPC sees to that in most places, but not in the moment between two of its own awaits.
+        """
         try:
-            await call.write(request)
+            return await step
         except grpc.aio.AioRpcError as error:
-            _raise(error)
+            raise from_rpc_error(error) from error
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
 
     async def done_writing(self) -> None:
         """Say that no request follows."""
@@ -302,10 +304,8 @@ class ClientCall:
 
     async def wait_for_connection(self) -> None:
         """Wait until the server has answered."""
-        try:
-            await (await self._started()).wait_for_connection()
-        except grpc.aio.AioRpcError as error:
-            _raise(error)
+        call = self._call or await self._started()
+        await self._step(call.wait_for_connection())
 
 
 def _with_context(given: Pairs, credentials: Pairs) -> Pairs:
@@ -323,10 +323,6 @@ def _with_context(given: Pairs, credentials: Pairs) -> Pairs:
 
 def _call_back(callback: Callable[[Any], None], outer: Any, inner: Any) -> None:
     callback(outer)
-
-
-def _raise(error: grpc.aio.AioRpcError) -> NoReturn:
-    raise from_rpc_error(error) from error
 
 
 def _seconds(timeout: float | None) -> float | None:

@@ -11,7 +11,6 @@ by validation). Handlers that stream responses may be async generators or write 
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -129,6 +128,7 @@ class Interceptor:
             if error is not None:
                 outcome = Outcome(error.code.name, error.reason)
             self._close(method, call, perf_counter() - started, span, outcome)
+        await call.settle()
         wire = to_status(error)
         return await context.abort(wire.code, wire.message, trailing_metadata=wire.trailing_metadata)
 
@@ -182,11 +182,15 @@ class Interceptor:
 
 
 class StreamContext:
-    """The context of a handler that writes its responses itself."""
+    """The context, over a socket, of a handler that writes its responses itself."""
 
-    def __init__(self, context: Context, write: Callable[[Any], Awaitable[None]]) -> None:
+    def __init__(self, context: Context, call: CallInfo) -> None:
         self._context = context
-        self.write = write
+        self._call = call
+
+    async def write(self, message: Any) -> None:
+        """Send a response."""
+        await self._call.write_apart(self._context, message)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -249,21 +253,20 @@ def _streaming_runner(behaviour: Behaviour, *, many: bool) -> Run:
     generates = inspect.isasyncgenfunction(behaviour)
 
     async def respond(request: Any, context: Context) -> None:
-        call = current_call()
-        if call is None or isinstance(context, InProcess):
-            # Nothing is under way inside the process: a status can follow at any moment.
-            write = context.write
-        else:
-            write = functools.partial(call.write, context)
+        # Inside the process no message is ever under way: a status can follow at any moment.
+        call = None if isinstance(context, InProcess) else current_call()
         if not generates:
-            await behaviour(request, StreamContext(context, write))
+            await behaviour(request, context if call is None else StreamContext(context, call))
             return
         # Closed here and now, not whenever it is collected: its `finally` belongs to this call.
         async with aclosing(behaviour(request, context)) as responses:
-            if call is not None:
-                call.responses = responses
+            if call is None:
+                async for response in responses:
+                    await context.write(response)
+                return
+            call.responses = responses
             async for response in responses:
-                await write(response)
+                await call.write(context, response)
 
     async def run_one(request: Message, context: Context) -> None:
         check(request)
