@@ -136,22 +136,15 @@ class _Definition:
         tx = self._tx
         if wish.plugin_id:
             raise invalid("agent.plugin_id", "is given by a plugin's installation")
-        draft = replace(
-            wish,
+        draft = AgentRecord(
             id=tx.ids.new_id("agt"),
             workspace_id=tx.actor.workspace_id,
             slug="",
+            name=wish.name,
             owner_id=tx.actor.id,
-            parent_agent_id="",
-            reach=frozenset(),
-            is_default=False,
-            state="active",
             created_at=tx.now,
         )
-        every = frozenset(each.name for each in fields(wish))
-        agent = self.updated(
-            draft, wish, every - {"id", "workspace_id", "slug", "state", "created_at", "deleted"}
-        )
+        agent = self.updated(draft, wish, frozenset(_NAMES) - _GIVEN)
         return replace(agent, slug=self._slug(wish))
 
     def updated(self, before: AgentRecord, wish: AgentRecord, names: frozenset[str]) -> AgentRecord:
