@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc.aio
 import pytest
+from hopline.registry.v1 import identity_pb2
 from hopline.relay.v1 import delegation_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_client import Answer, Handler, HoplineError, Mesh, Turn, Worker
@@ -51,8 +52,8 @@ class Stage:
     def task(self, worker: Worker) -> asyncio.Task[None]:
         return next(task for one, task in self._running if one is worker)
 
-    def client(self, agent: Caller) -> Mesh:
-        return Mesh(self, token=agent.token, dial=self.dial)
+    def client(self, agent: Caller, **options: Any) -> Mesh:
+        return Mesh(self, token=agent.token, dial=self.dial, **options)
 
     async def cut(self) -> None:
         """Break every tunnel, as a network would."""
@@ -282,6 +283,60 @@ async def test_deleting_an_agent_ends_its_worker(stage: Stage) -> None:
     with pytest.raises(HoplineError) as refused:
         await stage.task(worker)
     assert refused.value.reason == "unauthenticated"
+
+
+async def test_revoking_its_token_ends_a_worker_and_stops_its_turns(stage: Stage) -> None:
+    mesh = stage.mesh
+    eve, ada = await mesh.agent("eve"), await mesh.agent("ada")
+    handler = Held()
+    worker = await stage.work(ada, handler)
+    await eve.ask(ada)
+    await until(lambda: handler.turns, "the turn")
+    tokens = (await mesh.admin.people.ListTokens(identity_pb2.ListTokensRequest(agent=ada.id))).tokens
+    await mesh.admin.people.RevokeToken(identity_pb2.RevokeTokenRequest(token_id=tokens[0].id))
+    assert mesh.relay.dispatcher.presence(mesh.workspace_id, ada.id) is None
+    with pytest.raises(HoplineError) as refused:
+        await stage.task(worker)
+    assert refused.value.reason == "unauthenticated"
+    assert handler.cancelled == [handler.turns[0].id]
+
+
+async def test_a_chain_of_delegations_is_one_trace(stage: Stage) -> None:
+    mesh = stage.mesh
+    eve, ada, bob = [await mesh.agent(name) for name in ("eve", "ada", "bob")]
+    seen: list[str] = []
+
+    async def delegate(turn: Turn) -> str:
+        seen.append(turn.traceparent)
+        return (await turn.mesh.ask("bob", turn.text)).text
+
+    async def answer(turn: Turn) -> str:
+        seen.append(turn.traceparent)
+        return "so"
+
+    await stage.work(ada, delegate)
+    await stage.work(bob, answer)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    async with stage.client(eve, traceparent=f"00-{trace}-00f067aa0ba902b7-01") as client:
+        await client.ask("ada", "tea")
+    assert [traceparent.split("-")[1] for traceparent in seen] == [trace, trace]
+    assert len({traceparent.split("-")[2] for traceparent in seen}) == 2
+
+
+async def test_a_turn_knows_where_it_stands(stage: Stage) -> None:
+    mesh = stage.mesh
+    eve, ada = await mesh.agent("eve"), await mesh.agent("ada")
+
+    async def look(turn: Turn) -> str:
+        me, peers = await turn.mesh.whoami(), await turn.mesh.list_agents()
+        threads = await turn.mesh.threads()
+        assert [one.id for one in await turn.mesh.thread(threads[0].id)] == [turn.messages[0].id]
+        return f"{me.name} at depth {me.depth}, isolation {me.isolation}, sees {peers[0].name}"
+
+    await stage.work(ada, look)
+    async with stage.client(eve) as client:
+        answer = await client.ask("ada", "who are you?")
+    assert answer.text == "ada at depth 1, isolation none, sees eve"
 
 
 async def test_a_client_does_everything_an_agent_may(stage: Stage) -> None:
