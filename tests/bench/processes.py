@@ -58,6 +58,11 @@ class Child:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
     def ask(self, request: Mapping[str, Any], seconds: float = 60.0) -> dict[str, Any]:
         """Send a request and return its answer; waits at most `seconds`."""
         assert self._process.stdin is not None

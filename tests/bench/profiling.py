@@ -1,7 +1,9 @@
 """Where the mesh spends its time under one load: `python -m tests.bench.profiling ROW [SECONDS]`.
 
-py-spy, installed under build/, samples the running mesh; what is printed is each function's share of the
-samples, with what it calls (inclusive) and without (self), the event loop and the writers' threads alike.
+First the processor time of each thread, a call, beside that of the bare echo: on a busy machine the only
+figures that can be trusted. Then py-spy, installed under build/, samples the threads: of the event loop and
+of each writer, the share of the samples in Python code that each function has, with what it calls
+(inclusive) and without (self). What gRPC and the loop do in C, and waiting, look alike and are left out.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
+import psutil
+
 from tests.bench.measures import sends, tools
 from tests.bench.measures.asks import crowd
 from tests.bench.measures.peers import uv
@@ -22,7 +26,10 @@ from tests.bench.rig import Rig
 Load = Callable[[Rig], Child]
 _TOOLS: Final = FOLDER / "tools"
 _RATE: Final = 200
-_SHOWN: Final = 45
+_SHOWN: Final = 60
+_THREADS: Final = 4
+# Where a thread is when it waits, or is in C code of the event loop and of gRPC.
+_IDLE: Final = ("Runner.run ", "Writer._work ", "_worker ", "Condition.wait ")
 LOADS: Final[Mapping[str, tuple[Load, Mapping[str, Any]]]] = {
     "send_unary_embedded": (
         lambda rig: sends.unary_load(rig.mesh, rig.tokens),
@@ -39,50 +46,60 @@ LOADS: Final[Mapping[str, tuple[Load, Mapping[str, Any]]]] = {
 }
 
 
-def record(load: Load, request: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], list[str]]:
-    """Play one round under py-spy; return its result and the sampled stacks, as `a;b;c COUNT`."""
-    stacks = FOLDER / "stacks.txt"
+def processor_time(pid: int) -> dict[int, float]:
+    """Return the seconds of processor time that each thread has used."""
+    return {thread.id: thread.user_time + thread.system_time for thread in psutil.Process(pid).threads()}
+
+
+def cost(child: Child, pid: int, request: Mapping[str, Any], seconds: float) -> tuple[float, list[float]]:
+    """Play one round; return calls a second, and the busiest threads' processor time a call, in µs."""
+    before = processor_time(pid)
+    found = child.ask({**request, "seconds": seconds})
+    calls = found["rate"] * seconds
+    spent = (used - before.get(thread, 0.0) for thread, used in processor_time(pid).items())
+    return found["rate"], [each / calls * 1e6 for each in sorted(spent, reverse=True)[:_THREADS]]
+
+
+def sample(child: Child, pid: int, request: Mapping[str, Any], seconds: float) -> list[str]:
+    """Play one round under py-spy; return the sampled stacks, each as `a;b;c COUNT`."""
+    python, stacks = _TOOLS / "bin" / "python", FOLDER / "stacks.txt"
     uv("venv", "--quiet", "--allow-existing", "--python", "3.11", str(_TOOLS))
-    uv("pip", "install", "--quiet", "--python", str(_TOOLS / "bin" / "python"), "py-spy")
-    with ExitStack() as stack:
-        rig = Rig(stack)
-        child = stack.enter_context(load(rig))
-        child.ask({**request, "seconds": 1.0})
-        spy = [
-            str(_TOOLS / "bin" / "py-spy"),
-            "record",
-            "--format",
-            "raw",
-            "--output",
-            str(stacks),
-            "--threads",
-        ]
-        spy += ["--rate", str(_RATE), "--duration", str(int(seconds)), "--pid", str(rig.mesh.pid)]
-        process = subprocess.Popen(spy, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        found = child.ask({**request, "seconds": seconds + 1})
-        if process.wait(60) != 0:
-            raise BenchError("py-spy failed; it may need the right to trace processes")
-    return found, stacks.read_text(encoding="utf-8").splitlines()
+    uv("pip", "install", "--quiet", "--python", str(python), "py-spy")
+    spy = [str(python.parent / "py-spy"), "record", "--threads", "--format", "raw", "--output", str(stacks)]
+    spy += ["--rate", str(_RATE), "--duration", str(int(seconds)), "--pid", str(pid)]
+    process = subprocess.Popen(spy, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    child.ask({**request, "seconds": seconds + 1})
+    if process.wait(60) != 0:
+        raise BenchError("py-spy failed; it may need the right to trace processes")
+    return stacks.read_text(encoding="utf-8").splitlines()
 
 
-def count(stacks: Iterable[str]) -> tuple[int, Counter[str], Counter[str], Counter[str]]:
-    """Return the number of samples, those of each thread, each function's own, and those with its callees."""
-    total, threads, own, inclusive = 0, Counter[str](), Counter[str](), Counter[str]()
+def count(stacks: Iterable[str], thread: str) -> tuple[Counter[str], Counter[str]]:
+    """Return, for threads of a name, the samples of each function with its callees, and without."""
+    inclusive, own = Counter[str](), Counter[str]()
     for line in stacks:
         stack, _, samples = line.rpartition(" ")
-        frames = [_function(frame) for frame in stack.split(";")]
-        number = int(samples)
-        total += number
-        threads[frames[0]] += number
-        own[frames[-1]] += number
-        for frame in set(frames[1:]):
-            inclusive[frame] += number
-    return total, threads, own, inclusive
+        name, *frames = [_function(frame) for frame in stack.split(";")]
+        if thread not in name or not frames or frames[-1].startswith(_IDLE):
+            continue
+        own[frames[-1]] += int(samples)
+        for frame in set(frames):
+            inclusive[frame] += int(samples)
+    return inclusive, own
 
 
 def _function(frame: str) -> str:
     """Return `function (file)`, without the line."""
     return frame.rpartition(":")[0] + ")" if ":" in frame and frame.endswith(")") else frame
+
+
+def show(stacks: Iterable[str], thread: str) -> None:
+    """Print the two lists of one thread."""
+    for title, counter in zip(("inclusive", "self"), count(stacks, thread), strict=True):
+        total = max(counter.values(), default=1) if title == "inclusive" else max(counter.total(), 1)
+        print(f"\n{thread}, {title}")
+        for function, samples in counter.most_common(_SHOWN):
+            print(f"{samples / total:7.1%}  {function}")
 
 
 def main() -> int:
@@ -91,14 +108,23 @@ def main() -> int:
     if name not in LOADS:
         print(f"which row? one of {', '.join(LOADS)}", file=sys.stderr)
         return 2
+    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 10.0
     FOLDER.mkdir(parents=True, exist_ok=True)
-    found, stacks = record(*LOADS[name], float(sys.argv[2]) if len(sys.argv) > 2 else 10.0)
-    total, *counters = count(stacks)
-    print(f"{name}: {found['rate']:.0f}/s while sampled, {total} samples")
-    for title, counter in zip(("thread", "self", "inclusive"), counters, strict=True):
-        print(f"\n{title}")
-        for function, samples in counter.most_common(_SHOWN):
-            print(f"{samples / total:7.1%}  {function}")
+    load, request = LOADS[name]
+    with ExitStack() as stack:
+        rig = Rig(stack)
+        echo, child = rig.echo, stack.enter_context(load(rig))
+        child.ask({**request, "seconds": 1.0})
+        bare = {"call": "echo", "outstanding": request["outstanding"]}
+        for title, each, pid, what in (
+            ("echo", echo, rig.echo_server.pid, bare),
+            (name, child, rig.mesh.pid, request),
+        ):
+            rate, threads = cost(each, pid, what, seconds / 2)
+            print(f"{title}: {rate:.0f}/s; µs a call by thread: {', '.join(f'{t:.0f}' for t in threads)}")
+        stacks = sample(child, rig.mesh.pid, request, seconds)
+    for thread in ("MainThread", "relay writer"):
+        show(stacks, thread)
     return 0
 
 

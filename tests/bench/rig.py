@@ -44,10 +44,14 @@ class Rig:
         return [self.tokens[name] for name in agents(role)]
 
     @cached_property
+    def echo_server(self) -> Child:
+        """The bare server that everything is compared with."""
+        return self.stack.enter_context(Child("grpc-echo", "tests.bench.floors.grpc_echo", {}))
+
+    @cached_property
     def echo(self) -> Child:
-        """The load on a bare echo server."""
-        server = self.stack.enter_context(Child("grpc-echo", "tests.bench.floors.grpc_echo", {}))
-        target = server.ready["target"]
+        """The load on it."""
+        target = self.echo_server.ready["target"]
         return self.stack.enter_context(Child("load-echo", "tests.bench.load.unary", {"target": target}))
 
 

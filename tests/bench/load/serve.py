@@ -33,8 +33,10 @@ async def serve(answer: Answer, ready: Mapping[str, Any] | None = None) -> None:
     while line := await asyncio.to_thread(sys.stdin.readline):
         try:
             say(await answer(json.loads(line)))
+        except ExceptionGroup as group:
+            say({"error": f"{len(group.exceptions)} calls failed, the first: {group.exceptions[0]!r}"})
         except Exception as error:
-            say({"error": f"{type(error).__name__}: {error}"})
+            say({"error": repr(error)})
 
 
 async def idle(request: Mapping[str, Any]) -> Mapping[str, Any]:
