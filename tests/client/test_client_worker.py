@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc.aio
 import pytest
-from hopline.runtime.v1.tunnel_pb2 import AttachResponse
+from hopline.runtime.v1.tunnel_pb2 import AttachResponse, CancelTurn, StartTurn, TurnEndedAck
 from hopline.runtime.v1.tunnel_pb2_grpc import TunnelServiceServicer, add_TunnelServiceServicer_to_server
 from hopline_client import Handler, HoplineError, Host, Turn, Worker
 from hopline_client.discovery import Endpoints, TokenSource
@@ -262,6 +262,41 @@ async def test_cancelling_a_turn_reaches_its_handler(anywhere: Stage) -> None:
         await anywhere.settle()
     assert handler.cancelled == [turn_id]
     assert anywhere.mesh.state(turn_id) == "canceled"
+
+
+async def test_a_turn_that_is_cancelled_before_its_handler_began_ends_all_the_same(stage: Stage) -> None:
+    handler = Paused()
+    seat = Host(stage, dial=stage.dial, clock=stage.mesh.clock).add(handler, token="t")
+    seat.on_start(StartTurn(turn_id="trn_1", attempt=1))
+    seat.on_cancel(CancelTurn(turn_id="trn_1", attempt=1))
+    await seat.finish()
+    assert handler.turns == []
+    seat.on_acknowledged(TurnEndedAck(turn_id="trn_1", attempt=1))
+    await seat.idle()
+
+
+async def test_a_handler_that_takes_its_time_to_stop_is_cancelled_once(stage: Stage) -> None:
+    cancelled: list[str] = []
+    stopped = asyncio.Event()
+
+    async def handle(turn: Turn) -> str:
+        while not stopped.is_set():
+            try:
+                await stopped.wait()
+            except asyncio.CancelledError:
+                cancelled.append(turn.id)
+        return "stopped"
+
+    await stage.start(handle, stage.mesh.agent("b"))
+    turn_id = stage.mesh.queue("b")
+    await stage.settle()
+    stage.mesh.cancel(turn_id)
+    await stage.settle()
+    stage.reachable = False
+    await stage.break_streams()
+    await stage.mesh.clock.advance(30)
+    assert cancelled == [turn_id]
+    stopped.set()
 
 
 async def test_a_handler_that_gives_up_waiting_ends_the_wait_at_the_relay(stage: Stage) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hopline_rpc.clock import Clock, SystemClock, wait_for
-from hopline_rpc.errors import HoplineError
+from hopline_rpc.errors import REASONS, HoplineError
 from hopline_rpc.tls import TlsSettings
 
 from hopline_client.dialing import Dial, dialer
@@ -184,7 +184,7 @@ class Host:
     def _on_detached(self, seat: Seat, code: str, message: str) -> None:
         seat.on_lost()
         if code:
-            self._judge(seat, HoplineError(code, message))
+            self._judge(seat, HoplineError(code if code in REASONS else "internal", message))
 
     def _judge(self, seat: Seat, error: HoplineError) -> None:
         """Decide whether an agent that was sent away comes back."""

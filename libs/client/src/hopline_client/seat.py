@@ -50,6 +50,7 @@ class _Running:
 
     start: pb.StartTurn
     task: asyncio.Task[None] | None = None
+    begun: bool = False
     end: pb.TurnEnded | None = None
     stopped: bool = False
     forgotten: bool = False
@@ -211,9 +212,11 @@ class Seat:
             self._remove(running)
 
     def _stop(self, running: _Running) -> None:
-        running.stopped = True
-        if running.task is not None:
+        """Cancel the handler, once: how it ends then is its own business."""
+        # A task that is cancelled before its first step never runs at all, and says nothing of its end.
+        if running.begun and not running.stopped and running.task is not None:
             running.task.cancel()
+        running.stopped = True
 
     def _forget(self, running: _Running) -> None:
         running.forgotten = True
@@ -231,12 +234,16 @@ class Seat:
     async def _run(self, running: _Running, waits_for: asyncio.Task[None] | None) -> None:
         start = running.start
         end = pb.TurnEnded(attachment=self.number, turn_id=start.turn_id, attempt=start.attempt)
+        running.begun = True
         try:
             if waits_for is not None:
                 await asyncio.wait({waits_for})
-            accepted = pb.TurnAccepted(attachment=self.number, turn_id=start.turn_id, attempt=start.attempt)
-            self._put(pb.WorkerItem(accepted=accepted))
-            await self._work(Turn(start, self), end)
+            if not running.stopped:
+                accepted = pb.TurnAccepted(
+                    attachment=self.number, turn_id=start.turn_id, attempt=start.attempt
+                )
+                self._put(pb.WorkerItem(accepted=accepted))
+                await self._work(start, end)
         except asyncio.CancelledError:
             end.failure = "the handler was cancelled"
         if running.stopped:
@@ -247,19 +254,21 @@ class Seat:
             running.end = end
             self._put(pb.WorkerItem(ended=end))
 
-    async def _work(self, turn: Turn, end: pb.TurnEnded) -> None:
+    async def _work(self, start: pb.StartTurn, end: pb.TurnEnded) -> None:
         """Run the handler and write down how it ended."""
         try:
-            end.answer = _checked(await self._answer(turn))
+            turn = Turn(start, self)
+            try:
+                end.answer = _checked(await self._answer(turn))
+            finally:
+                await turn.mesh.close()
         except TurnFailed as error:
             end.failure = _readable(str(error), _FAILURE)
         except HoplineError as error:
             end.failure = _readable(f"{error.reason}: {error.message}", _FAILURE)
         except Exception as error:
-            log.exception("the handler of %s failed in turn %s", self.agent_name, turn.id)
+            log.exception("the handler of %s failed in turn %s", self.agent_name, start.turn_id)
             end.failure = _readable(f"{type(error).__name__}: {error}", _FAILURE)
-        finally:
-            await turn.mesh.close()
 
     async def _answer(self, turn: Turn) -> object:
         result = self._handler(turn)

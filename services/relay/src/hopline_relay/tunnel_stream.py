@@ -208,7 +208,7 @@ class Stream:
 
     async def _admit(self, item: pb.AttachAgent) -> None:
         check(item)
-        if len(self._seats) >= MAX_ATTACHMENTS:
+        if len(self._seats) + len(self._attaching) > MAX_ATTACHMENTS:
             raise HoplineError("overloaded", f"a stream carries at most {MAX_ATTACHMENTS} agents")
         principal = await self._tunnels.authenticator.principal(item.credential)
         await self._tunnels.ensure_fresh()
@@ -232,7 +232,7 @@ class Stream:
 
     def _seat(self, item: pb.AttachAgent, principal: Principal, epoch: int, resumed: list[Held]) -> None:
         attachment = Attachment(item.attachment, principal, epoch, item.max_turns, item.isolation, self)
-        attachment.held = {one.turn_id: Holding(one.attempt) for one in resumed}
+        attachment.held = {one.turn_id: Holding(one.attempt, accepted=True) for one in resumed}
 
         async def caller() -> Principal:
             return await self._tunnels.authenticator.principal(item.credential)
