@@ -58,7 +58,7 @@ class Output:
             from rich.console import Console
 
             # Into a pipe nothing is cut or wrapped.
-            self._console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+            self._console = Console(highlight=False, width=None if self.is_terminal else _PIPE_WIDTH)
         return self._console
 
     def json(self, value: Any) -> None:
@@ -166,9 +166,9 @@ def moment(text: str) -> str:
 def _shown(character: str) -> str:
     if character in "\n\t":
         return character
-    # Cc: escapes; Cf with a direction: text that reads other than it is stored; Cs: no character at all.
+    # Escapes, line ends of their own, halves of characters, and what makes text read other than it is stored.
     category = unicodedata.category(character)
-    if category in {"Cc", "Cs"} or unicodedata.bidirectional(character) in _DIRECTIONS:
+    if category in {"Cc", "Cs", "Zl", "Zp"} or unicodedata.bidirectional(character) in _DIRECTIONS:
         return f"\\x{ord(character):02x}" if ord(character) < 0x100 else f"\\u{ord(character):04x}"
     return character
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.service import ORDER
 
@@ -30,6 +29,8 @@ def read_config(path: Path | None) -> UpConfig:
     """Read the file; what is wrong with it is said with its name and line."""
     if path is None:
         return UpConfig()
+    import yaml  # a mesh without such a file starts without it
+
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except (OSError, UnicodeDecodeError) as error:
@@ -47,7 +48,7 @@ def read_config(path: Path | None) -> UpConfig:
 
 
 def _pairs(node: Any, path: Path) -> list[tuple[str, Any]]:
-    if not isinstance(node, yaml.MappingNode):
+    if node.id != "mapping":
         raise _wrong(path, node, "a mapping (key: value) belongs here")
     return [(str(key.value), value) for key, value in node.value]
 
@@ -57,7 +58,7 @@ def _texts(node: Any, path: Path) -> dict[str, str]:
         return {}
     found = {}
     for key, value in _pairs(node, path):
-        if not isinstance(value, yaml.ScalarNode):
+        if value.id != "scalar":
             raise _wrong(path, value, f"{key} needs one plain value")
         found[key] = value.value
     return found
