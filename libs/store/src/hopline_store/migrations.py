@@ -34,20 +34,38 @@ def migrate(engine: Engine, script_location: str | Path) -> None:
     with engine.connect() as conn:
         if _current(conn) == head:
             return
-    with engine.begin() as conn:
-        # On SQLite the transaction itself is the lock: it began with BEGIN IMMEDIATE.
-        if conn.dialect.name == "postgresql":
-            conn.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
-        current = _current(conn)
-        if current == head:
-            return
-        if current is not None and current not in revisions:
-            raise HoplineError(
-                "failed_precondition",
-                f"the database is newer than this version of Hopline (its revision is {current}, the newest"
-                f" known here is {head}); install the newer version or restore a backup",
-            )
-        _upgrade(conn, folder)
+        conn.rollback()
+        # SQLite changes a table by copying it, and dropping the old one would take along the rows that
+        # refer to it. The switch works only outside a transaction; `_upgrade` checks the references.
+        _check_foreign_keys(conn, on=False)
+        try:
+            with conn.begin():
+                _bring_up(conn, folder, revisions, head)
+        finally:
+            _check_foreign_keys(conn, on=True)
+
+
+def _bring_up(conn: Connection, folder: Path, revisions: dict[str, str | None], head: str) -> None:
+    """Upgrade within a transaction, unless another process has done so since we looked."""
+    # On SQLite the transaction itself is the lock: it began with BEGIN IMMEDIATE.
+    if conn.dialect.name == "postgresql":
+        conn.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
+    current = _current(conn)
+    if current == head:
+        return
+    if current is not None and current not in revisions:
+        raise HoplineError(
+            "failed_precondition",
+            f"the database is newer than this version of Hopline (its revision is {current}, the newest"
+            f" known here is {head}); install the newer version or restore a backup",
+        )
+    _upgrade(conn, folder)
+
+
+def _check_foreign_keys(conn: Connection, *, on: bool) -> None:
+    if conn.dialect.name == "sqlite":
+        driver: Any = conn.connection.driver_connection
+        driver.execute(f"PRAGMA foreign_keys={'ON' if on else 'OFF'}")
 
 
 def run_env(metadata: MetaData) -> None:
@@ -81,6 +99,10 @@ def _upgrade(conn: Connection, folder: Path) -> None:
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.attributes["connection"] = conn
     command.upgrade(config, "head")
+    if conn.dialect.name == "sqlite":
+        broken = conn.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+        if broken:
+            raise RuntimeError(f"a migration left {len(broken)} rows that refer to nothing: {broken[:5]}")
 
 
 def _folder(location: str | Path) -> Path:

@@ -91,7 +91,7 @@ class _BrokenError(Exception):
         self.text = text
 
 
-def after_commit(conn: Connection, callback: Callable[[], None]) -> None:
+def after_commit(conn: Connection, callback: Callable[[], object]) -> None:
     """Run `callback` on the event loop once the current operation's batch is committed.
 
     Callbacks run in the order they were asked for, before the results are handed out; those of an
@@ -119,7 +119,7 @@ class Writer:
         self._lock = lock or nullcontext()
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._handlers: dict[str, tuple[Handler, bool]] = {}
-        self._hooks: list[Callable[[], None]] = []
+        self._hooks: list[Callable[[], object]] = []
         self._queued = 0
         self._closed = False
         self._name = name
@@ -156,7 +156,7 @@ class Writer:
         """
         self._handlers[kind] = (handler, gather)
 
-    def on_committed(self, hook: Callable[[], None]) -> None:
+    def on_committed(self, hook: Callable[[], object]) -> None:
         """Run `hook` on the event loop after each commit, before the results are handed out."""
         self._hooks.append(hook)
 
@@ -193,7 +193,7 @@ class Writer:
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
 
-    def _hand_out(self, outcomes: list[_Outcome], callbacks: list[Callable[[], None]]) -> None:
+    def _hand_out(self, outcomes: list[_Outcome], callbacks: list[Callable[[], object]]) -> None:
         """Give the callers of a batch what it came to."""
         self._queued -= len(outcomes)
         for callback in callbacks:
@@ -235,7 +235,7 @@ class Writer:
             batch.append(entry)
         return batch, False
 
-    def _process(self, batch: list[_Entry]) -> tuple[list[_Outcome], list[Callable[[], None]]]:
+    def _process(self, batch: list[_Entry]) -> tuple[list[_Outcome], list[Callable[[], object]]]:
         gone = [_Outcome(entry.future, None, None) for entry in batch if entry.future.cancelled()]
         units = self._units([entry for entry in batch if not entry.future.cancelled()])
         if not units:
@@ -273,9 +273,9 @@ class Writer:
 
     def _transaction(
         self, units: list[_Unit], run: Callable[[Connection, list[_Unit]], list[_Outcome]]
-    ) -> tuple[list[_Outcome], list[Callable[[], None]]]:
+    ) -> tuple[list[_Outcome], list[Callable[[], object]]]:
         conn = self._connection()
-        callbacks: list[Callable[[], None]] = []
+        callbacks: list[Callable[[], object]] = []
         conn.info[_AFTER_COMMIT] = callbacks
         with conn.begin():
             outcomes = run(conn, units)
@@ -284,7 +284,7 @@ class Writer:
     def _run_all(self, conn: Connection, units: list[_Unit]) -> list[_Outcome]:
         """Run the batch without savepoints: the fast way, for batches in which nothing is undone."""
         outcomes: list[_Outcome] = []
-        callbacks: list[Callable[[], None]] = conn.info[_AFTER_COMMIT]
+        callbacks: list[Callable[[], object]] = conn.info[_AFTER_COMMIT]
         written = _written(conn)
         for unit in units:
             before, kept = written(), len(callbacks)
