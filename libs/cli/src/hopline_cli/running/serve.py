@@ -13,7 +13,7 @@ from hopline_rpc.service import ORDER, Service, Wiring
 from hopline_rpc.settings import ServiceSettings
 
 from hopline_cli.output import Output
-from hopline_cli.running.services import close_all, configure_logs, installed, listen
+from hopline_cli.running.services import available, close_all, configure_logs, listen
 from hopline_cli.running.signals import stop_on_signals
 
 _TOKEN_SECONDS: Final = 5.0
@@ -53,10 +53,11 @@ async def run_serve(name: str, *, bind: str, data: Path | None, out: Output) -> 
 
 
 def _service(name: str) -> Service:
-    found = installed()
+    found = available()
     if name not in found:
         raise HoplineError("invalid_argument", f"there is no service {name!r}: {', '.join(found)}")
-    return found[name]
+    service: Service = found[name].load()
+    return service
 
 
 def _channels(name: str, settings: ServeSettings) -> dict[str, ClientChannel]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Final, Protocol, runtime_checkable
 
 from hopline_rpc import logs
@@ -29,10 +29,15 @@ class HttpService(RunningService, Protocol):
         ...
 
 
-def installed() -> dict[str, Service]:
-    """Return the installed services in the order in which they are opened."""
+def available() -> dict[str, EntryPoint]:
+    """Return the installed services, not yet imported, in the order in which they are opened."""
     found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-    return {name: found[name].load() for name in ORDER if name in found}
+    return {name: found[name] for name in ORDER if name in found}
+
+
+def installed() -> dict[str, Service]:
+    """Import every installed service."""
+    return {name: point.load() for name, point in available().items()}
 
 
 def configure_logs(settings: ServiceSettings) -> None:
