@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
 from tests.support.relay_mesh import RelayMesh, relay_mesh
 
 

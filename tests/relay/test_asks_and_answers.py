@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1 import session_pb2
+
 from tests.support.relay_mesh import Caller, RelayMesh, Worker, refusal, until
 
 KIB = 1024

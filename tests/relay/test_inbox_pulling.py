@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from hopline.relay.v1 import delegation_pb2, session_pb2
 from hopline.relay.v1 import message_pb2 as pb
+
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
 
 

@@ -6,8 +6,11 @@ import asyncio
 import uuid
 
 import pytest
+from google.protobuf.json_format import MessageToDict
 from hopline.relay.v1 import message_pb2 as pb
-from tests.support.relay_mesh import Caller, RelayMesh, refusal
+from hopline_rpc.errors import HoplineError
+
+from tests.support.relay_mesh import Caller, RelayMesh, attempt, refusal
 
 
 async def test_a_message_arrives_once_with_its_sender_and_its_thread(mesh: RelayMesh) -> None:
@@ -244,9 +247,8 @@ async def test_whatever_may_not_be_reached_answers_like_what_never_existed(mesh:
             assert error.message == model.message.replace("never-existed", name)
             assert error.details.keys() == model.details.keys()
     await mesh.relay.refusals.drained()
-    reasons = {
-        event.details["to"][0]: event.details["reason"] for event in await mesh.events("message.refused")
-    }
+    details = [MessageToDict(event.details) for event in await mesh.events("message.refused")]
+    reasons = {each["to"][0]: each["reason"] for each in details}
     for reason, name in hidden.items():
         assert reasons[name] == reason
 
@@ -324,12 +326,9 @@ async def test_a_session_of_somebody_else_is_not_found(mesh: RelayMesh) -> None:
 
 async def _accepts(caller: Caller, *to: Caller, **fields: object) -> bool:
     request = pb.SendRequest(to=[each.id for each in to], **{"text": "x", **fields})  # type: ignore[arg-type]
-    try:
-        await caller.messages.Send(request)
-    except Exception as error:
-        assert getattr(error, "reason", error) == "invalid_argument"
-        return False
-    return True
+    answer = await attempt(caller.messages.Send(request))
+    assert getattr(answer, "reason", "invalid_argument") == "invalid_argument"
+    return not isinstance(answer, HoplineError)
 
 
 @pytest.mark.parametrize(

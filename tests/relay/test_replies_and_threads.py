@@ -6,7 +6,9 @@ import asyncio
 
 from hopline.registry.v1 import agent_pb2
 from hopline.relay.v1 import message_pb2 as pb
-from tests.support.relay_mesh import Caller, RelayMesh, refusal
+from hopline_rpc.errors import HoplineError
+
+from tests.support.relay_mesh import Caller, RelayMesh, attempt, refusal
 
 
 async def test_a_reply_wakes_the_sender_alone_at_its_own_depth(mesh: RelayMesh) -> None:
@@ -62,11 +64,11 @@ async def test_ping_pong_of_replies_ends_at_the_cap_of_the_thread(mesh: RelayMes
     while True:
         player = players[(count - 1) % 2]
         await player.take()
-        try:
-            last = (await player.reply(last, f"volley {count}")).message_id
-        except Exception as error:
-            assert getattr(error, "reason", error) == "thread_full"
+        answer = await attempt(player.reply(last, f"volley {count}"))
+        if isinstance(answer, HoplineError):
+            assert answer.reason == "thread_full"
             break
+        last = answer.message_id
         count += 1
     assert count == 20
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hopline.quota.v1 import usage_pb2
+from hopline.quota.v1 import admission_pb2, usage_pb2
+from hopline.quota.v1.admission_pb2_grpc import AdmissionServiceStub
 from hopline.quota.v1.usage_pb2_grpc import UsageServiceStub
 from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
 from hopline.registry.v1.agent_pb2_grpc import AgentServiceStub
@@ -30,7 +31,7 @@ from hopline_registry.app import SERVICE as REGISTRY
 from hopline_relay.app import SERVICE as RELAY
 from hopline_relay.app import Relay
 from hopline_relay.turns import ClaimedTurn, ClaimWish, Held, TurnEnd
-from hopline_rpc.channels import ClientChannel, bearer
+from hopline_rpc.channels import ClientChannel
 from hopline_rpc.clock import ManualClock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import Ids
@@ -61,6 +62,14 @@ async def refusal(call: Awaitable[Any]) -> HoplineError:
     raise AssertionError(f"not refused: {answer}")
 
 
+async def attempt(call: Awaitable[T]) -> T | HoplineError:
+    """Return the result of a call, or its refusal."""
+    try:
+        return await call
+    except HoplineError as error:
+        return error
+
+
 class Clock(ManualClock):
     """A clock that can also be set on at once."""
 
@@ -79,9 +88,9 @@ class Caller:
         self.workspace = workspace
 
     def _channel(self, service: str) -> ClientChannel:
-        pairs = bearer(self.token)()
+        pairs: tuple[tuple[str, str | bytes], ...] = (("authorization", f"Bearer {self.token}"),)
         if self.workspace:
-            pairs = (*pairs, ("hopline-workspace", self.workspace))
+            pairs += (("hopline-workspace", self.workspace),)
         return ClientChannel(self.mesh.channels[service], lambda: pairs)
 
     @property
@@ -229,6 +238,7 @@ class RelayMesh:
         self.clock = clock
         self.channels: dict[str, Any] = {}
         self.relay: Relay
+        self._wiring: Wiring
         self.workspace_id = ""
         self._services: list[Any] = []
         self._token = ""
@@ -248,14 +258,14 @@ class RelayMesh:
         self._add("registry", registry)
         self._token = await registry.service_token("mesh")
         self._add("quota", await QUOTA.open(wiring))
-        await self.open_relay(wiring)
+        self._wiring = wiring
+        await self.open_relay()
         self.admin = Caller(self, "", registry.token_file.read_text().strip(), "default")
         found = await self.admin.workspaces.GetWorkspace(workspace_pb2.GetWorkspaceRequest())
         self.workspace_id = found.workspace.id
 
-    async def open_relay(self, wiring: Wiring | None = None) -> None:
+    async def open_relay(self) -> None:
         """Open the relay."""
-        self._wiring = wiring or self._wiring
         self.relay = await RELAY.open(replace(self._wiring, channels=self.channels))
         self._add("relay", self.relay)
 
@@ -272,6 +282,17 @@ class RelayMesh:
         for service in reversed(self._services):
             await service.close()
         self._services.clear()
+
+    async def close_relay(self) -> None:
+        """Close the relay alone."""
+        self._services.remove(self.relay)
+        del self.channels["relay"]
+        await self.relay.close()
+
+    async def forget_counters(self, epoch: int) -> None:
+        """Have the quota service hold nothing any more, under an epoch that the relay does not know."""
+        stub = AdmissionServiceStub(self._wiring.channel("quota"))
+        assert (await stub.Seed(admission_pb2.SeedRequest(epoch=epoch))).accepted
 
     async def reopen(self) -> None:
         """Close everything, and open it again on the same files."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import grpc.aio
@@ -185,16 +186,22 @@ class Admission:
             for each in self._directory.workspaces()
             for policy in [self._directory.policy(each.id)]
         }
-        # The new epoch is committed first: whoever admitted under the old one can commit no more, so that
-        # what is read next is everything that was ever charged.
-        epoch = await self._journal.write(seeding.next_epoch)
-        now = self._clock.now()
-        seed = await self._journal.read(lambda connection: seeding.build(connection, epoch, windows, now))
-        response = await self._stub.Seed(seed)
+        beyond = 0
+        for _ in range(_RETRIES):
+            # The new epoch is committed first: whoever admitted under the old one can commit no more, so
+            # that what is read next is everything that was ever charged.
+            epoch = await self._journal.write(partial(seeding.next_epoch, beyond=beyond))
+            now = self._clock.now()
+            seed = await self._journal.read(partial(seeding.build, epoch=epoch, windows=windows, now=now))
+            response = await self._stub.Seed(seed)
+            if response.accepted:
+                break
+            # Another process was faster, or the counters are ahead of a record that was restored.
+            beyond = response.epoch
+        else:
+            raise HoplineError("unavailable", "the counters cannot be rebuilt just now", retry_after=1.0)
         self._settled.clear()
-        self.epoch = response.epoch
-        if not response.accepted:
-            await self.refresh_epoch()
+        self.epoch = epoch
         log.info("counters rebuilt from the record, epoch %d", self.epoch)
         return [None] * len(lost)
 

@@ -297,7 +297,10 @@ def _write_all(book: Book, plans: Sequence[_Plan]) -> list[tuple[bool, bool]]:
     }
     outcome, going = [], []
     for plan in plans:
-        recorded = (plan.row.workspace_id, plan.row.id) in done
+        key = (plan.row.workspace_id, plan.row.id)
+        # Of several ends of one turn the first is the end.
+        recorded = key in done
+        done.discard(key)
         paid = recorded and plan.debt is not None and _close_debt(book, plan, plan.debt)
         outcome.append((recorded, paid))
         if paid and plan.outgoing is not None:

@@ -21,6 +21,9 @@ _DAY: Final = 86_400.0
 _SKEW: Final = 3_600.0
 
 
+_EPOCH: Final = select(quota_epochs.c.epoch).where(quota_epochs.c.id == _EPOCH_ROW)
+
+
 class Windows(NamedTuple):
     """How far back a workspace's policy looks, in seconds."""
 
@@ -30,26 +33,25 @@ class Windows(NamedTuple):
 
 def read_epoch(connection: Connection) -> int:
     """Return the epoch in force; 0 before the first."""
-    return (
-        connection.execute(
-            select(quota_epochs.c.epoch).where(quota_epochs.c.id == _EPOCH_ROW)
-        ).scalar_one_or_none()
-        or 0
-    )
+    return connection.execute(_EPOCH).scalar_one_or_none() or 0
 
 
-def next_epoch(book: Book) -> int:
-    """Begin a new epoch: from now on nothing charged in an earlier one can be committed."""
+def next_epoch(book: Book, beyond: int = 0) -> int:
+    """Begin a new epoch: from now on nothing charged in an earlier one can be committed.
+
+    `beyond`: an epoch that the quota service has; the new one is later than that too.
+    """
     connection = book.connection
-    epoch = connection.execute(
-        update(quota_epochs)
-        .where(quota_epochs.c.id == _EPOCH_ROW)
-        .values(epoch=quota_epochs.c.epoch + 1, seeded_at=book.now)
-        .returning(quota_epochs.c.epoch)
-    ).scalar_one_or_none()
-    if epoch is None:
-        epoch = 1
+    known = connection.execute(_EPOCH.with_for_update()).scalar_one_or_none()
+    epoch = max(known or 0, beyond) + 1
+    if known is None:
         insert(connection, quota_epochs, [{"id": _EPOCH_ROW, "epoch": epoch, "seeded_at": book.now}])
+    else:
+        connection.execute(
+            update(quota_epochs)
+            .where(quota_epochs.c.id == _EPOCH_ROW)
+            .values(epoch=epoch, seeded_at=book.now)
+        )
     return epoch
 
 

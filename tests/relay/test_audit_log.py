@@ -1,0 +1,95 @@
+"""The audit log: what stands in it, for whom, once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hopline.relay.v1 import audit_pb2
+from hopline_rpc.clock import to_timestamp
+
+from tests.support.relay_mesh import Caller, RelayMesh, refusal
+
+
+async def _actions(mesh: RelayMesh, caller: Caller | None = None, **more: object) -> list[str]:
+    request = audit_pb2.ListEventsRequest(page_size=200, **more)  # type: ignore[arg-type]
+    answer = await (caller or mesh.admin).audit.ListEvents(request)
+    return [event.action for event in answer.events]
+
+
+async def test_an_exchange_stands_in_the_log_in_order_without_gaps(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    asked = await ada.ask(bob)
+    worker = await mesh.worker(bob)
+    await worker.end(await worker.next(), "yes")
+    await refusal(ada.send("nobody"))
+    await mesh.relay.refusals.drained()
+    events = await mesh.events()
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    of_turn = [event.action for event in events if event.turn_id == asked.turn_id]
+    assert of_turn == ["message.sent", "turn.started", "turn.ended"]
+    refused = events[-1]
+    assert (refused.action, refused.actor_name) == ("message.refused", "ada")
+    assert refused.details["reason"] == "unknown"
+
+
+async def test_changes_of_the_registry_stand_in_the_log_once(mesh: RelayMesh) -> None:
+    ada = await mesh.agent("ada")
+    await mesh.pause(ada)
+    before = await _actions(mesh)
+    assert before.count("agent.paused") == 1
+    await mesh.close_relay()
+    await mesh.resume(ada)
+    await mesh.open_relay()
+    await mesh.grant("admin", 3)
+    await mesh.reopen()
+    await mesh.policy(max_depth=3)
+    after = await _actions(mesh)
+    assert after[: len(before)] == before
+    assert after.count("agent.resumed") == 1
+    assert after.count("policy.updated") == before.count("policy.updated") + 1
+    about_ada = await mesh.events("agent.", agent="ada")
+    assert {event.agent_id for event in about_ada} == {ada.id}
+
+
+async def test_people_see_what_concerns_agents_they_may_view(mesh: RelayMesh) -> None:
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    zoe = await mesh.person("zoe")
+    await ada.send(bob)
+    await bob.send(cid)
+    await ada.send(cid)
+    assert await _actions(mesh, zoe) == []
+    await mesh.grant("zoe", 1, "bob")
+    sent = audit_pb2.ListEventsRequest(action="message.sent")
+    seen = (await zoe.audit.ListEvents(sent)).events
+    assert [(event.actor_name, event.agent_id) for event in seen] == [("ada", bob.id), ("bob", cid.id)]
+    assert (await refusal(_actions(mesh, zoe, agent="ada"))).reason == "not_found"
+
+
+async def test_pages_and_times_and_prefixes_narrow_the_log(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    start = mesh.clock.now()
+    for _ in range(5):
+        await mesh.clock.advance(10)
+        await ada.send(bob)
+    request = audit_pb2.ListEventsRequest(action="message.", page_size=2, descending=True)
+    newest = await mesh.admin.audit.ListEvents(request)
+    request.page_token = newest.next_page_token
+    older = await mesh.admin.audit.ListEvents(request)
+    seqs = [event.seq for event in (*newest.events, *older.events)]
+    assert seqs == sorted(seqs, reverse=True)
+    assert len(set(seqs)) == 4
+    span = audit_pb2.ListEventsRequest(action="message.sent", to=to_timestamp(start + 40))
+    getattr(span, "from").CopyFrom(to_timestamp(start + 20))
+    assert len((await mesh.admin.audit.ListEvents(span)).events) == 2
+
+
+async def test_a_watcher_sees_events_as_they_are_committed(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await ada.send(bob)
+    head = (await mesh.events())[-1].seq
+    call = mesh.admin.audit.WatchEvents(audit_pb2.WatchEventsRequest(after_seq=head, action="message.sent"))
+    reading = asyncio.ensure_future(call.read())
+    sent = await ada.send(bob)
+    response = await reading
+    assert [event.message_id for event in response.events] == [sent.message_id]
+    call.cancel()

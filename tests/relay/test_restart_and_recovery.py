@@ -1,0 +1,120 @@
+"""A process that ends in the middle loses nothing, and every ask ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hopline.relay.v1 import message_pb2 as pb
+from hopline_relay import recovery
+from hopline_relay.store import seeding
+from hopline_relay.turns import ClaimedTurn
+
+from tests.support.relay_mesh import RelayMesh
+
+
+async def test_everything_accepted_is_there_once_after_a_restart(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    sent = {(await ada.send(bob)).message_id for _ in range(5)}
+    taken = {message.id for message in (await bob.take(limit=2)).messages}
+    await mesh.reopen()
+    rest = {message.id for message in (await bob.take()).messages}
+    assert taken | rest == sent
+    assert not taken & rest
+    # The pull goes on where it was.
+    for message_id in sent:
+        await bob.reply(message_id)
+    assert len((await ada.take()).messages) == 5
+
+
+async def test_a_worker_of_before_the_restart_ends_its_turn_after_it(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    worker = await mesh.worker(bob)
+    view = await ada.ask(bob)
+    turn = await worker.next()
+    await mesh.reopen()
+    await mesh.passes(20)
+    again = await mesh.worker(bob)
+    assert again.epoch > worker.epoch
+    resumed = await mesh.relay.turns.resume(mesh.workspace_id, bob.id, [turn.held], again.epoch)
+    assert resumed == [turn.held]
+    assert await again.end(turn, "kept")
+    assert (await ada.check(view.turn_id)).reply == "kept"
+
+
+async def test_a_turn_whose_worker_died_with_the_process_is_queued_again(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    worker = await mesh.worker(bob)
+    view = await ada.ask(bob)
+    await worker.next()
+    await mesh.close()
+    mesh.clock.skip(3_000)
+    await mesh.open()
+    again = await mesh.worker(bob)
+    await mesh.passes(29)
+    assert not await again.claim()
+    await mesh.passes(2)
+    turn = await again.next()
+    assert turn.attempt == 2
+    await again.end(turn, "second try")
+    assert (await ada.check(view.turn_id)).reply == "second try"
+
+
+async def test_a_waiting_ask_of_before_the_restart_gets_its_answer_as_a_message(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    asking = asyncio.create_task(ada.ask(bob, wait=50))
+    worker = await mesh.worker(bob)
+    turns: list[ClaimedTurn] = []
+    while not turns:
+        turns = await worker.claim()
+    await mesh.reopen()
+    await asyncio.gather(asking, return_exceptions=True)
+    again = await mesh.worker(bob)
+    await mesh.relay.turns.resume(mesh.workspace_id, bob.id, [turns[0].held], again.epoch)
+    await again.end(turns[0], "after the break")
+    assert [m.body for m in (await ada.take()).messages] == ["after the break"]
+
+
+async def test_counters_survive_a_restart_of_everything(mesh: RelayMesh) -> None:
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    await ada.send(bob)
+    await ada.send(bob, cid)
+    await bob.take()
+    before = [await mesh.usage(agent) for agent in (ada, bob, cid)]
+    await mesh.reopen()
+    after = [await mesh.usage(agent) for agent in (ada, bob, cid)]
+    for old, new in zip(before, after, strict=True):
+        assert (old.sent_today, old.received_today, old.inbox, old.depth, old.root_turns) == (
+            new.sent_today,
+            new.received_today,
+            new.inbox,
+            new.depth,
+            new.root_turns,
+        )
+    assert (await bob.send(cid)).depth == 2
+
+
+async def test_counters_lost_in_the_middle_are_rebuilt_before_anything_is_admitted(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await mesh.policy(sent_per_day=3, pair_budget="0")
+    await ada.send(bob)
+    await mesh.forget_counters(1_000)
+    results = await asyncio.gather(*(ada.send(bob) for _ in range(10)), return_exceptions=True)
+    assert sum(isinstance(result, pb.SendResponse) for result in results) == 2
+    assert (await mesh.usage(ada)).sent_today == 3
+
+
+async def test_charges_of_an_epoch_that_is_over_are_made_again(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    # Another process of the relay has seeded a new epoch in the meantime.
+    await mesh.relay.journal.write(seeding.next_epoch)
+    sent = await ada.send(bob)
+    assert [m.id for m in (await bob.take()).messages] == [sent.message_id]
+    assert (await mesh.usage(ada)).sent_today == 1
+
+
+async def test_a_process_that_was_fenced_writes_nothing_more(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await recovery.end(mesh.relay.journal)
+    results = await asyncio.gather(ada.send(bob), return_exceptions=True)
+    assert getattr(results[0], "reason", "") == "unavailable"
+    assert not (await mesh.admin.messages.PeekInbox(pb.PeekInboxRequest(agent="bob"))).messages

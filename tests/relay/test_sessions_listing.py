@@ -1,0 +1,94 @@
+"""Sessions: who sees which, what stands in a transcript, who is there."""
+
+from __future__ import annotations
+
+from hopline.relay.v1 import session_pb2 as pb
+
+from tests.support.relay_mesh import Caller, RelayMesh, refusal
+
+
+async def _sessions(caller: Caller, **more: object) -> list[pb.Session]:
+    request = pb.ListSessionsRequest(**more)  # type: ignore[arg-type]
+    return list((await caller.sessions.ListSessions(request)).sessions)
+
+
+async def _transcript(caller: Caller, session_id: str) -> list[tuple[str, str]]:
+    entries = []
+    token = ""
+    while True:
+        request = pb.ReadSessionRequest(session_id=session_id, page_size=2, page_token=token)
+        page = await caller.sessions.ReadSession(request)
+        entries += [(entry.kind, entry.text) for entry in page.entries]
+        token = page.next_page_token
+        if not token:
+            return entries
+
+
+async def test_both_ends_of_an_exchange_link_to_each_other(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    asked = await ada.ask(bob, "what?")
+    worker = await mesh.worker(bob)
+    await worker.end(await worker.next(), "that")
+    session = (await bob.sessions.GetSession(pb.GetSessionRequest(session_id=asked.session_id))).session
+    assert (session.title, session.channel, session.state) == ("From ada", "relay", "idle")
+    assert (session.opened_by.kind, session.opened_by.id) == ("agent", ada.id)
+    inbox = session.opened_by.session_id
+    assert await _transcript(bob, asked.session_id) == [("prompt", "what?"), ("answer", "that")]
+    assert await _transcript(ada, inbox) == [("message_out", "what?"), ("message_in", "that")]
+
+
+async def test_a_session_is_busy_while_a_turn_runs_in_it(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await ada.send(bob)
+    worker = await mesh.worker(bob)
+    turn = await worker.next()
+    assert (await _sessions(bob))[0].state == "busy"
+    await worker.end(turn, "")
+    assert (await _sessions(bob))[0].state == "idle"
+
+
+async def test_an_agent_sees_what_it_runs_opened_or_leads(mesh: RelayMesh) -> None:
+    lead = await mesh.agent("lead")
+    sub = await mesh.agent("sub", is_subagent=True, parent_agent_id=lead.id)
+    ada, eve = await mesh.agent("ada"), await mesh.agent("eve")
+    sent = await ada.send(sub)
+    session_id = sent.deliveries[0].session_id
+    for caller, sees in ((ada, True), (sub, True), (lead, True), (eve, False), (mesh.admin, True)):
+        listed = [session.id for session in await _sessions(caller)]
+        assert (session_id in listed) is sees
+        call = caller.sessions.GetSession(pb.GetSessionRequest(session_id=session_id))
+        if sees:
+            assert (await call).session.id == session_id
+        else:
+            assert (await refusal(call)).reason == "not_found"
+
+
+async def test_sessions_are_listed_newest_first_page_by_page(mesh: RelayMesh) -> None:
+    bob = await mesh.agent("bob")
+    expected: list[str] = []
+    for number in range(5):
+        peer = await mesh.agent(f"peer{number}")
+        expected.insert(0, (await peer.send(bob)).deliveries[0].session_id)
+    found: list[str] = []
+    token = ""
+    while True:
+        page = await bob.sessions.ListSessions(pb.ListSessionsRequest(page_size=2, page_token=token))
+        found += [session.id for session in page.sessions]
+        token = page.next_page_token
+        if not token:
+            break
+    assert found == expected
+
+
+async def test_presence_says_who_works_pulls_or_is_away(mesh: RelayMesh) -> None:
+    yan = await mesh.person("yan")
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    hidden = await mesh.agent("hidden", owner_id=yan.id)
+    dan = await mesh.agent("dan", owner_id=yan.id)
+    await bob.take()
+    mesh.relay.turns.presence_source = lambda workspace, agent: "busy" if agent == cid.id else None
+    asked = pb.GetPresenceRequest(agents=[ada.id, bob.id, cid.id, "agt_nothing"])
+    presence = dict((await mesh.admin.sessions.GetPresence(asked)).presence)
+    assert presence == {ada.id: "offline", bob.id: "inbox_only", cid.id: "busy"}
+    seen = await hidden.sessions.GetPresence(pb.GetPresenceRequest(agents=[ada.id, dan.id]))
+    assert dict(seen.presence) == {dan.id: "offline"}
