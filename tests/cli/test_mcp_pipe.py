@@ -6,15 +6,22 @@ import json
 import os
 import queue
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 SECONDS = 20.0
 Json = dict[str, Any]
@@ -515,6 +522,45 @@ def test_a_socket_that_is_gone_says_so(start: Callable[..., Pipe], tmp_path: Pat
     pipe = start(HOPLINE_SOCKET=str(tmp_path / "gone"))
     pipe.say(request(1))
     assert "the session's socket: No such file" in pipe.hear()["error"]["message"]
+
+
+def test_over_https_it_trusts_the_given_authority_alone(
+    gateway: Gateway, start: Callable[..., Pipe], tmp_path: Path
+) -> None:
+    certificate, key = self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    gateway.server.socket = context.wrap_socket(gateway.server.socket, server_side=True)
+    url = gateway.url.replace("http:", "https:")
+    trusting = start(HOPLINE_URL=url, HOPLINE_TLS_CA=str(certificate))
+    trusting.say(request(1))
+    assert "result" in trusting.hear()
+    wary = start(HOPLINE_URL=url)
+    wary.say(request(1))
+    assert "cannot be reached" in wary.hear()["error"]["message"]
+    wrong = start(HOPLINE_URL=url, HOPLINE_TLS_CA=str(tmp_path / "missing"))
+    wrong.say(request(1))
+    assert "certificates cannot be read" in wrong.hear()["error"]["message"]
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for 127.0.0.1 that vouches for itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(address, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = folder / "cert.pem", folder / "key.pem"
+    certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
+    return certificate, private
 
 
 def test_it_imports_nothing_but_the_standard_library(gateway: Gateway, token_file: Path) -> None:

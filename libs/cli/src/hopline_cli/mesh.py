@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -12,6 +14,8 @@ from hopline_client import discovery
 from hopline_client.dialing import bearer, dialer
 from hopline_rpc.errors import HoplineError, from_rpc_error
 from hopline_rpc.tls import TlsSettings
+
+from hopline_cli.tls import client_context
 
 if TYPE_CHECKING:
     from hopline.quota.v1.usage_pb2_grpc import UsageServiceAsyncStub
@@ -158,9 +162,26 @@ def tls_settings() -> tuple[TlsSettings | None, bool]:
     return (tls if tls else None), insecure
 
 
-async def find(data: Path | None, workspace: str | None) -> Mesh:
-    """Find the mesh by data directory (given, or by the environment) or by URL, with the token for it."""
+def source_of(data: Path | None) -> discovery.Source:
+    """Return how the mesh is found: by data directory, given or by the environment, or by URL."""
     source = discovery.source(data)
+    if isinstance(source, discovery.Gateway) and source.url.startswith("https:"):
+        return dataclasses.replace(source, tls=https_context())
+    return source
+
+
+def https_context() -> ssl.SSLContext:
+    """Return how HTTPS is spoken here; certificates that cannot be read are named."""
+    try:
+        return client_context()
+    except OSError as error:
+        text = f"HOPLINE_TLS_*: the certificates cannot be read: {error}"
+        raise HoplineError("failed_precondition", text) from None
+
+
+async def find(data: Path | None, workspace: str | None) -> Mesh:
+    """Find the mesh, and the token for it."""
+    source = source_of(data)
     endpoints = await source.endpoints()
     if isinstance(source, discovery.DataDir):
         token = discovery.read_token(source.admin_token)

@@ -59,7 +59,7 @@ class Route:
             raise UnreachableError(f"HOPLINE_URL: {self.url!r} is not an http:// or https:// address")
         connection: http.client.HTTPConnection
         if base.scheme == "https":
-            connection = http.client.HTTPSConnection(base.hostname, base.port, timeout=_CONNECT_SECONDS)
+            connection = _secure(base.hostname, base.port)
         else:
             connection = http.client.HTTPConnection(base.hostname, base.port, timeout=_CONNECT_SECONDS)
         return _opened(connection, f"{base.scheme}://{base.netloc}"), base.path.rstrip("/") + "/mcp"
@@ -86,6 +86,16 @@ class Route:
         if self.session:
             found["Hopline-Session"] = self.session
         return found
+
+
+def _secure(host: str, port: int | None) -> http.client.HTTPSConnection:
+    from hopline_cli.tls import client_context  # plain connections start without it
+
+    try:
+        context = client_context()
+    except OSError as error:
+        raise UnreachableError(f"HOPLINE_TLS_*: the certificates cannot be read: {error}") from None
+    return http.client.HTTPSConnection(host, port, timeout=_CONNECT_SECONDS, context=context)
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -29,11 +30,17 @@ _READ_SECONDS: Final = 120.0
 class Upstream:
     """The gateway as this agent: where it is and with which token, asked anew for each message."""
 
-    def __init__(self, url: Callable[[], Awaitable[str]], token: Callable[[], Awaitable[str]]) -> None:
+    def __init__(
+        self,
+        url: Callable[[], Awaitable[str]],
+        token: Callable[[], Awaitable[str]],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._url = url
         self._token = token
         timeout = aiohttp.ClientTimeout(total=None, connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
-        self._http = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
+        connector = aiohttp.TCPConnector(ssl=tls if tls is not None else True, limit=0)
+        self._http = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -28,7 +28,7 @@ from hopline_cli.attach import handover, process
 from hopline_cli.attach.bridge import Bridge, Upstream
 from hopline_cli.attach.credential import MintedToken
 from hopline_cli.attach.isolation import Account, account, refuse_readers
-from hopline_cli.mesh import Mesh, find, tls_settings
+from hopline_cli.mesh import Mesh, find, https_context, source_of, tls_settings
 from hopline_cli.output import Output
 from hopline_cli.running.signals import stop_on_signals
 
@@ -154,7 +154,7 @@ class Daemon:
 async def run_attach(options: AttachOptions, out: Output) -> None:
     """Serve the agent's turns until told to stop; raises `HoplineError` where that is not possible."""
     logs.configure()
-    source = discovery.source(options.data)
+    source = source_of(options.data)
     user = _account(options, source)  # tried in a child process: before there are threads
     process.become_reaper()
     async with AsyncExitStack() as stack:
@@ -163,7 +163,7 @@ async def run_attach(options: AttachOptions, out: Output) -> None:
         folder = private_folder(options.socket_dir, shared=user is not None)
         watchdog = ProcessWatchdog(folder)
         stack.callback(watchdog.close)
-        upstream = Upstream(_gateway_of(source), token)
+        upstream = Upstream(_gateway_of(source), token, https_context())
         stack.push_async_callback(upstream.close)
         raw = options.prompt == "raw"
         daemon = Daemon(options.command, folder, upstream, watchdog, raw=raw, user=user)
