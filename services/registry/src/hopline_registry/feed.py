@@ -93,13 +93,14 @@ class Feed:
         self._watchers.add(watcher)
         try:
             seq = from_seq
-            if await self._is_unknown(from_seq):
-                seq = self._directory.seq
-                for part in self._snapshot(seq):
-                    yield part
             while not self._closed:
                 watcher.wake.clear()
                 changes = await self._after(seq)
+                if changes is None:
+                    seq = self._directory.seq
+                    for part in self._snapshot():
+                        yield part
+                    continue
                 yield WatchChangesResponse(changes=changes, head_seq=self._directory.seq)
                 seq = changes[-1].seq if changes else seq
                 self._has_consumed(watcher, seq)
@@ -143,33 +144,28 @@ class Feed:
             if not waiter.done() and not self._behind(seq):
                 waiter.set_result(None)
 
-    async def _is_unknown(self, seq: int) -> bool:
-        """Tell whether the changes behind `seq` are not all here: too old, or of another history."""
-        if seq == 0 or seq > self._directory.seq:
-            return True
-        return seq + 1 < await self._reader.run(rows.oldest)
-
-    async def _after(self, seq: int) -> list[Change]:
-        """Return the next changes behind `seq`."""
-        if seq == self._directory.seq:
+    async def _after(self, seq: int) -> list[Change] | None:
+        """Return the next changes behind `seq`; None when they are too old, or of another history."""
+        head = self._directory.seq
+        if seq == head:
             return []
+        if seq == 0 or seq > head:
+            return None
         if self._recent and self._recent[0].seq <= seq + 1:
             start = seq + 1 - self._recent[0].seq
             return list(islice(self._recent, start, start + _PAGE))
         found = await self._reader.run(lambda conn: rows.after(conn, seq, _PAGE))
-        if not found or found[0].seq != seq + 1:
-            raise HoplineError("unavailable", "these changes are gone; watch anew from a snapshot")
-        return found
+        return found if found and found[0].seq == seq + 1 else None
 
-    def _snapshot(self, seq: int) -> Iterator[WatchChangesResponse]:
-        """Yield the view in pages; the last one says that it is the last."""
-        page = WatchChangesResponse(head_seq=seq, snapshot=True)
-        size = 0
+    def _snapshot(self) -> Iterator[WatchChangesResponse]:
+        """Yield the view as it is now, in pages; the last one says that it is the last."""
+        head = self._directory.seq
+        page, size = WatchChangesResponse(head_seq=head, snapshot=True), 0
         for change in self._directory.snapshot():
             page.changes.append(change)
             size += change.ByteSize()
             if size > _SNAPSHOT_BYTES:
                 yield page
-                page, size = WatchChangesResponse(head_seq=seq, snapshot=True), 0
+                page, size = WatchChangesResponse(head_seq=head, snapshot=True), 0
         page.snapshot_end = True
         yield page

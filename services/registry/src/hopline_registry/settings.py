@@ -17,4 +17,4 @@ class RegistrySettings(ServiceSettings):
     # Where the database and the installation's token are kept; whoever runs all services says where.
     data: Path = Path("~/.hopline")
     # How many changes the feed keeps for readers that come back; a reader further behind gets a snapshot.
-    registry_changes_kept: int = Field(default=100_000, ge=1_000, le=100_000_000)
+    registry_changes_kept: int = Field(default=100_000, ge=100, le=100_000_000)
