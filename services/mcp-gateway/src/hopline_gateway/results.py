@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import mcp.types as t
 from hopline_rpc.errors import HoplineError
 
 from hopline_gateway.texts import as_text
-from hopline_gateway.toolkit import Result
+from hopline_gateway.toolkit import Json, Result
 
 # What to do next, by the code of the refusal. Where the message itself says it, nothing is added.
 _ADVICE: Final[Mapping[str, str]] = {
     "invalid_argument": "Correct this and call again.",
     "unauthenticated": "The credential of this connection does not hold any more; its owner must renew it.",
     "permission_denied": "Do not repeat the call.",
-    "not_found": "Call list_agents for whom you can address, or check the id.",
+    "not_found": "Check the id.",
     "ambiguous": "Call again with one of the ids.",
     "receive_only": "Use read_inbox, reply and done.",
     "agent_paused": "Until it is resumed it can only read.",
@@ -39,29 +38,34 @@ _ADVICE: Final[Mapping[str, str]] = {
 }
 
 
-def success(result: Result) -> t.CallToolResult:
+def success(result: Result) -> Json:
     """Return a tool's facts as structured content and as text."""
-    text = as_text(result.headline, result.structured)
-    return t.CallToolResult(
-        content=[t.TextContent(type="text", text=text)], structured_content=result.structured
-    )
+    return _wire(as_text(result.headline, result.structured), result.structured, is_error=False)
 
 
-def refusal(error: HoplineError) -> t.CallToolResult:
+def refusal(error: HoplineError) -> Json:
     """Return a refusal: what happened and what to do, in one line, and the same structured."""
     shown = error.to_dict()
     sentences = [f"{error.reason}: {error.message.rstrip('.')}."]
     retry = shown["details"].get("retry_after_seconds")
     if retry is not None:
         sentences.append(f"Possible again in {retry:g} s.")
-    if advice := _ADVICE.get(error.reason):
+    if error.reason == "not_found" and "agent" in error.details:
+        sentences.append("Call list_agents for whom you can address.")
+    elif advice := _ADVICE.get(error.reason):
         sentences.append(advice)
     if error.retryable and "request_id" in shown["details"]:
         sentences.append(
             f"Repeat it with request_id {shown['details']['request_id']}: it is never done twice."
         )
-    return t.CallToolResult(
-        content=[t.TextContent(type="text", text=" ".join(sentences))],
-        structured_content={"error": shown},
-        is_error=True,
-    )
+    return _wire(" ".join(sentences), {"error": shown}, is_error=True)
+
+
+def _wire(text: str, structured: Json, *, is_error: bool) -> Json:
+    """Return a `CallToolResult` as it goes over the wire: the SDK checks it, and need not convert it."""
+    return {
+        "content": [{"type": "text", "text": text}],
+        "structuredContent": structured,
+        "isError": is_error,
+        "resultType": "complete",
+    }

@@ -23,7 +23,7 @@ from hopline_gateway.arguments import Checker
 from hopline_gateway.mesh import Caller, Mesh
 from hopline_gateway.offers import Offers
 from hopline_gateway.results import refusal, success
-from hopline_gateway.toolkit import Call, Result, Tool
+from hopline_gateway.toolkit import Call, Json, Result, Tool
 from hopline_gateway.tools import TOOLS
 from hopline_gateway.waits import Waits
 
@@ -59,12 +59,12 @@ class PlatformServer:
             version=version("hopline-gateway"),
             instructions=_INSTRUCTIONS,
             on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
             # No argument of ours travels as an `Mcp-Param-*` header, so there is nothing to compare; but
             # without this every call of a modern client would list the tools first.
             get_tool_input_schema=lambda name: None,
             cache_hints={"tools/list": CacheHint(ttl_ms=5000, scope="private")},
         )
+        self.mcp.add_request_handler("tools/call", t.CallToolRequestParams, self._call_tool)
         # Ours in place of the SDK's: its spans would go to a provider that this process does not use.
         self.mcp.middleware[:] = [_span]
 
@@ -77,7 +77,7 @@ class PlatformServer:
         except Exception as error:
             raise MCPError(t.INTERNAL_ERROR, internal(error, log).message) from None
 
-    async def _call_tool(self, ctx: Context, params: t.CallToolRequestParams) -> t.CallToolResult:
+    async def _call_tool(self, ctx: Context, params: t.CallToolRequestParams) -> Json:
         tool = TOOLS.get(params.name)
         if tool is None:
             known = ", ".join(TOOLS)
