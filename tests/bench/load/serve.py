@@ -56,8 +56,8 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
 async def closed_loop(call: Call, outstanding: int, seconds: float) -> dict[str, Any]:
     """Keep `outstanding` calls under way for `seconds`.
 
-    `call` gets the number of the caller it plays. Returns the calls a second and the median time of one,
-    in seconds. A call that fails ends the round.
+    `call` gets the number of the caller it plays. Returns how many calls there were, how many a second, and
+    the median time of one, in seconds. A call that fails ends the round.
     """
     times: list[float] = []
     started = time.perf_counter()
@@ -74,4 +74,5 @@ async def closed_loop(call: Call, outstanding: int, seconds: float) -> dict[str,
     async with asyncio.TaskGroup() as group:
         for number in range(outstanding):
             group.create_task(caller(number))
-    return {"rate": len(times) / (time.perf_counter() - started), "p50": statistics.median(times)}
+    calls, took = len(times), time.perf_counter() - started
+    return {"calls": calls, "rate": calls / took, "p50": statistics.median(times)}

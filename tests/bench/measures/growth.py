@@ -35,7 +35,8 @@ from tests.bench.rig import Play, Rig, interleaved, rounds_of
 from tests.bench.rows import Row, row
 
 _TALKERS: Final = 50
-_FILL_SECONDS: Final = 1.0
+_FILL_SECONDS: Final = 0.1
+_FEW_MESSAGES: Final = 1_000
 _MANY_MESSAGES: Final = 1_000_000
 _FEW_AGENTS: Final = 100
 _MANY_AGENTS: Final = 10_000
@@ -89,7 +90,11 @@ def _filled(name: str, agents: int, *, multiplied: bool) -> dict[str, str]:
             "recipients": listed[-_TALKERS:],
         }
         with Child(f"load-{name}", "tests.bench.load.host", config) as crowd:
-            crowd.ask({"call": "ask", "outstanding": _TALKERS, "seconds": _FILL_SECONDS})
+            asked = 0  # each ask is two messages
+            while asked < _FEW_MESSAGES // 2:
+                asked += crowd.ask({"call": "ask", "outstanding": _TALKERS, "seconds": _FILL_SECONDS})[
+                    "calls"
+                ]
     if multiplied:
         _multiply(mesh.data / _DATABASE)
     return tokens
