@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 from hopline_rpc.clock import ManualClock
+from hopline_rpc.deadlines import Deadlines
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import seeded_ids
 from hopline_rpc.inprocess import InProcessServer
@@ -143,6 +145,47 @@ async def test_the_methods_own_deadline_holds_where_the_caller_sets_none(contrac
         await within(local.stub.Echo(contract.note()))
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert caught.value.details() == "the time allowed for the call is over"
+
+
+class Timed:
+    def __init__(self, deadline: float | None, expired: list[Any]) -> None:
+        self.deadline = deadline
+        self.expired = expired
+        self.done = asyncio.Event()
+
+    def expire(self) -> None:
+        self.expired.append(self)
+        self.done.set()
+
+
+async def test_one_timer_ends_each_member_at_its_own_deadline() -> None:
+    now = asyncio.get_running_loop().time()
+    expired: list[Any] = []
+    late, soon, never, gone = (Timed(each, expired) for each in (now + 0.06, now + 0.02, None, now + 0.04))
+    deadlines: Deadlines[Timed] = Deadlines()
+    for member in (late, never, soon, gone):
+        deadlines.add(member)
+    deadlines.discard(gone)
+    await within(soon.done.wait())
+    assert expired == [soon]
+    deadlines.discard(soon)
+    await within(late.done.wait())
+    assert expired == [soon, late]
+    assert list(deadlines) == [late, never] or list(deadlines) == [never, late]
+
+
+async def test_a_call_leaves_nothing_for_the_garbage_collector(local: Local) -> None:
+    await local.stub.Echo(local.contract.note("x"), timeout=5)
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        for _ in range(100):
+            await local.stub.Echo(local.contract.note("x"), timeout=5)
+        await ManualClock.settle()
+        assert len(gc.get_objects()) - before < 100
+    finally:
+        gc.enable()
 
 
 async def test_two_writes_at_once_are_a_mistake_that_shows(local: Local) -> None:

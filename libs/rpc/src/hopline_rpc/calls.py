@@ -7,6 +7,7 @@ import contextvars
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
 
+from hopline_rpc.deadlines import Deadlines
 from hopline_rpc.errors import HoplineError, too_late
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
@@ -24,6 +25,7 @@ class CallInfo:
         "_ids",
         "_pending",
         "_request_id",
+        "_task",
         "_writing",
         "deadline",
         "ending",
@@ -32,14 +34,13 @@ class CallInfo:
         "responses",
         "streaming",
         "subject",
-        "task",
     )
 
     def __init__(
         self, method: str, request_id: str, ids: IdMaker, task: asyncio.Task[Any], *, streaming: bool = False
     ) -> None:
         self.method = method
-        self.task = task
+        self._task: asyncio.Task[Any] | None = task
         self.streaming = streaming
         self.principal: Principal | None = None
         self.subject: Principal | None = None
@@ -67,13 +68,17 @@ class CallInfo:
         While a message is under way gRPC can send no status, and a client that does not read may hold
         it up for long. Then the handler is closed at once, and the status follows the message.
         """
-        if self.ending is not None:
+        if self.ending is not None or self._task is None:
             return
         self.ending = error
         if not self._writing:
-            self.task.cancel()
+            self._task.cancel()
         elif self.responses is not None:
             self._closing = asyncio.get_running_loop().create_task(self.responses.aclose())
+
+    def expire(self) -> None:
+        """Stop the handler because its time is over."""
+        self.end(too_late())
 
     async def write(self, context: Any, response: Any) -> None:
         """Send one response over a socket, or raise what ended the call meanwhile."""
@@ -102,9 +107,21 @@ class CallInfo:
         if self._pending is not None and not self._pending.done():
             await asyncio.wait({self._pending})
 
-    def expire(self) -> None:
-        """Stop the handler because its time is over."""
-        self.end(too_late())
+    def ended(self) -> HoplineError | None:
+        """Return what a cancelled handler was ended with; None when the cancellation came from elsewhere."""
+        if self.ending is not None and self._task is not None:
+            self._task.uncancel()
+        return self.ending
+
+    def finish(self) -> None:
+        """Let go of the handler's task when it is done.
+
+        The task's context holds this call: without this, each call would be left to the collector.
+        Tasks that the handler left behind go on without its deadline.
+        """
+        self.deadline = None
+        self._task = None
+        self.responses = None
 
 
 def _look_at(task: asyncio.Task[None]) -> None:
@@ -136,20 +153,12 @@ def detach(work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.
     return asyncio.get_running_loop().create_task(work, name=name, context=contextvars.Context())
 
 
-class LiveCalls:
-    """The calls a service is serving right now, so that a revocation or a drain can end some of them."""
-
-    def __init__(self) -> None:
-        self._calls: set[CallInfo] = set()
-        self.add = self._calls.add
-        self.discard = self._calls.discard
-
-    def __len__(self) -> int:
-        return len(self._calls)
+class LiveCalls(Deadlines[CallInfo]):
+    """The calls a service is serving right now: a revocation or a drain ends some of them."""
 
     def end(self, matches: Callable[[CallInfo], bool], error: HoplineError) -> int:
         """End every call that matches, and return how many there were."""
-        found = [call for call in self._calls if matches(call)]
+        found = [call for call in self if matches(call)]
         for call in found:
             call.end(error)
         return len(found)

@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 import grpc
 import grpc.aio
 
+from hopline_rpc.deadlines import Deadlines
+
 EOF: Final = grpc.aio.EOF
 REQUEST_BUFFER: Final = 16
 FINISHED: Final = "RPC already finished."
@@ -41,6 +43,7 @@ class Exchange:
 
     def __init__(self, metadata: Pairs, timeout: float | None) -> None:
         self.loop = asyncio.get_running_loop()
+        self.deadlines: Deadlines[Exchange] | None = None
         self.metadata = metadata
         self.deadline = None if timeout is None else self.loop.time() + timeout
         self.status: Status | None = None
@@ -48,7 +51,6 @@ class Exchange:
         self.handler: asyncio.Task[None] | None = None
         self.callbacks: list[Callable[[], object]] = []
         self._waiters: set[asyncio.Future[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
         # Responses: the item on offer, whether the consumer has taken it, and who waits.
         self._offer: Any = EOF
         self._taken = False
@@ -62,12 +64,8 @@ class Exchange:
 
     # -- status ------------------------------------------------------------------------------------
 
-    def start_timer(self) -> None:
-        """End the call when its time is over."""
-        if self.deadline is not None:
-            self._timer = self.loop.call_at(self.deadline, self._expire)
-
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """End the call because its time is over."""
         self.stop(Status(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", ()))
 
     def cancel(self, details: str) -> bool:
@@ -89,8 +87,8 @@ class Exchange:
         if self.status is not None:
             return
         self.status = status
-        if self._timer is not None:
-            self._timer.cancel()
+        if self.deadlines is not None:
+            self.deadlines.discard(self)
         self._wake_waiters()
         for end in (self._producer, self._consumer, self._request_reader, self._request_writer):
             wake(end)

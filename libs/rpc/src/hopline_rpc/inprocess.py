@@ -29,6 +29,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 import grpc
 import grpc.aio
 
+from hopline_rpc.deadlines import Deadlines
 from hopline_rpc.errors import HoplineError, to_status
 from hopline_rpc.exchange import EOF, FINISHED, Exchange, Pairs, Status, copy
 from hopline_rpc.inprocess_calls import (
@@ -224,6 +225,7 @@ class InProcessServer(grpc.aio.Server):
         self._interceptor = interceptor
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._deadlines: Deadlines[Exchange] = Deadlines()
         # By service, then by method: what a socket server registers too.
         self.services: dict[str, dict[str, Handler]] = {}
         self.handlers: dict[str, Handler] = {}
@@ -273,7 +275,9 @@ class InProcessServer(grpc.aio.Server):
             exchange.handler = task
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            exchange.start_timer()
+            if exchange.deadline is not None:
+                exchange.deadlines = self._deadlines
+                self._deadlines.add(exchange)
         return exchange
 
     def add_insecure_port(self, address: str) -> int:

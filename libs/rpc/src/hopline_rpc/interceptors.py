@@ -97,7 +97,7 @@ class Interceptor:
         edge = method.rules.traced and not isinstance(context, InProcess)
         span = self._spans.start(method.path, metadata.get(telemetry.TRACEPARENT), edge=edge)
         call = self._open(method, metadata)
-        timer = _start_timer(call, method, context)
+        _set_deadline(call, method, context)
         error: HoplineError | None = None
         outcome = _OK
         self.live.add(call)
@@ -110,26 +110,23 @@ class Interceptor:
             outcome = _aborted(context)
             raise
         except asyncio.CancelledError:
-            if call.ending is None:
+            error = call.ended()
+            if error is None:
                 outcome = _gone(call)
                 raise
-            call.task.uncancel()
-            error = call.ending
         except grpc.aio.AioRpcError as failure:
             error = from_rpc_error(failure)
         except Exception as unexpected:
             error = internal(unexpected, log)
         finally:
             self.live.discard(call)
-            if timer is not None:
-                timer.cancel()
-            # Tasks that the handler left behind go on without the call's deadline.
-            call.deadline = None
+            call.finish()
             if error is not None:
                 outcome = Outcome(error.code.name, error.reason)
             self._close(method, call, perf_counter() - started, span, outcome)
         await call.settle()
         wire = to_status(error)
+        del error  # its traceback holds this frame: a cycle for the collector with every refusal
         return await context.abort(wire.code, wire.message, trailing_metadata=wire.trailing_metadata)
 
     def _open(self, method: Method, metadata: Mapping[str, Any]) -> CallInfo:
@@ -200,16 +197,14 @@ class InProcess:
     """Marks the contexts of calls that never left the process."""
 
 
-def _start_timer(call: CallInfo, method: Method, context: Context) -> asyncio.TimerHandle | None:
+def _set_deadline(call: CallInfo, method: Method, context: Context) -> None:
     """Hold the handler to the caller's deadline, or to the method's own where the caller set none."""
     seconds = context.time_remaining()
     if seconds is None:
         if method.streaming:
-            return None
+            return
         seconds = method.rules.deadline
-    loop = asyncio.get_running_loop()
-    call.deadline = loop.time() + seconds
-    return loop.call_at(call.deadline, call.expire)
+    call.deadline = asyncio.get_running_loop().time() + seconds
 
 
 def _gone(call: CallInfo) -> Outcome:
