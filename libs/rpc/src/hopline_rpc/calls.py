@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -40,7 +41,8 @@ class CallInfo:
         self, method: str, request_id: str, ids: IdMaker, task: asyncio.Task[Any], *, streaming: bool = False
     ) -> None:
         self.method = method
-        self._task: asyncio.Task[Any] | None = task
+        # Weak, because the task's context holds this call: a cycle would be left to the collector.
+        self._task = weakref.ref(task)
         self.streaming = streaming
         self.principal: Principal | None = None
         self.subject: Principal | None = None
@@ -68,11 +70,12 @@ class CallInfo:
         While a message is under way gRPC can send no status, and a client that does not read may hold
         it up for long. Then the handler is closed at once, and the status follows the message.
         """
-        if self.ending is not None or self._task is None:
+        task = self._task()
+        if self.ending is not None or task is None:
             return
         self.ending = error
         if not self._writing:
-            self._task.cancel()
+            task.cancel()
         elif self.responses is not None:
             self._closing = asyncio.get_running_loop().create_task(self.responses.aclose())
 
@@ -109,18 +112,14 @@ class CallInfo:
 
     def ended(self) -> HoplineError | None:
         """Return what a cancelled handler was ended with; None when the cancellation came from elsewhere."""
-        if self.ending is not None and self._task is not None:
-            self._task.uncancel()
+        task = self._task()
+        if self.ending is not None and task is not None:
+            task.uncancel()
         return self.ending
 
     def finish(self) -> None:
-        """Let go of the handler's task when it is done.
-
-        The task's context holds this call: without this, each call would be left to the collector.
-        Tasks that the handler left behind go on without its deadline.
-        """
+        """Let tasks that the handler left behind go on without its deadline."""
         self.deadline = None
-        self._task = None
         self.responses = None
 
 

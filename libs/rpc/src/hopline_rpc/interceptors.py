@@ -161,7 +161,8 @@ class Interceptor:
         method.stats.record(seconds, reason)
         if span is not None:
             telemetry.end_rpc_span(span, outcome.code, reason)
-        level = logging.WARNING if reason in _OUR_FAILURES else logging.DEBUG
+        worth_a_look = reason in _OUR_FAILURES and method.rules.traced
+        level = logging.WARNING if worth_a_look else logging.DEBUG
         if log.isEnabledFor(level):
             log.log(
                 level,

@@ -183,15 +183,25 @@ class Server:
         """Keep the health service saying what the readiness check says."""
         serving = False
         while self._health is not None:
-            try:
-                ready = await self._ready()
-            except Exception:
-                log.warning("%s: the readiness check failed", self.name, exc_info=True)
-                ready = False
+            ready = await self._is_ready()
             if ready != serving:
                 serving = ready
+                log.log(
+                    logging.INFO if ready else logging.WARNING,
+                    "%s is %s",
+                    self.name,
+                    "ready" if ready else "not ready any more",
+                )
                 await self._set_health(self._health, serving=serving)
             await self._clock.sleep(_HEALTHY_POLL if serving else _READY_POLL)
+
+    async def _is_ready(self) -> bool:
+        try:
+            return await self._ready()
+        except Exception:
+            # Asked several times a second while it fails; what changes is logged by the caller.
+            log.debug("%s: the readiness check failed", self.name, exc_info=True)
+            return False
 
     async def drain(self, grace: float = 10.0, *, probe_seconds: float = PROBE_SECONDS) -> None:
         """Leave without dropping anyone: stop being sent callers, end the streams, finish the rest.
