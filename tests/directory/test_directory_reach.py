@@ -246,7 +246,7 @@ def outcome(world: World, caller: Principal, ref: str) -> Any:
         return error.reason, error.message, error.details
 
 
-@settings(max_examples=300)
+@settings(max_examples=200, deadline=None)
 @given(
     held=st.fixed_dictionaries(dict.fromkeys(NAMES, agents)),
     first=st.lists(roles, max_size=4),

@@ -121,3 +121,11 @@ async def test_bad_settings_are_named_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(HoplineError) as caught:
         await Rig.open(tmp_path / "data", registry_changes_kept="few")
     assert "HOPLINE_REGISTRY_CHANGES_KEPT" in caught.value.message
+
+
+async def test_a_second_registry_on_the_same_folder_is_refused(rig: Rig) -> None:
+    with pytest.raises(HoplineError) as caught:
+        await Rig.open(rig.folder)
+    assert caught.value.reason == "failed_precondition"
+    assert str(rig.folder) in caught.value.message
+    await rig.admin.workspaces.GetWorkspace(GetWorkspaceRequest())

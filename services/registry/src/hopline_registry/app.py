@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, NamedTuple
 
 from hopline.registry.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
 from hopline.registry.v1.identity_pb2_grpc import add_IdentityServiceServicer_to_server
@@ -15,6 +16,7 @@ from hopline.registry.v1.visibility_pb2_grpc import add_VisibilityServiceService
 from hopline.registry.v1.workspace_pb2_grpc import add_WorkspaceServiceServicer_to_server
 from hopline_directory import REVOKED_SECONDS, Directory, end_revoked
 from hopline_rpc.calls import detach
+from hopline_rpc.errors import HoplineError
 from hopline_rpc.paging import Pager
 from hopline_rpc.service import Wiring
 from hopline_rpc.serving import Server
@@ -31,7 +33,7 @@ from hopline_registry.servicers.agents import AgentServicer
 from hopline_registry.servicers.identity import IdentityServicer
 from hopline_registry.servicers.visibility import VisibilityServicer
 from hopline_registry.servicers.workspaces import WorkspaceServicer
-from hopline_registry.settings import DATABASE_FILE, RegistrySettings
+from hopline_registry.settings import DATABASE_FILE, LOCK_FILE, RegistrySettings
 from hopline_registry.store import feed as feed_rows
 from hopline_registry.store import tokens as token_rows
 from hopline_registry.store.view import snapshot
@@ -72,9 +74,10 @@ class Registry:
 
     name = "registry"
 
-    def __init__(self, wiring: Wiring, settings: RegistrySettings, db: Database, folder: Path) -> None:
+    def __init__(self, wiring: Wiring, settings: RegistrySettings, store: _Store, folder: Path) -> None:
         self._settings = settings
-        self._db = db
+        self._lock = store.lock
+        self._db = db = store.db
         self._quick = wiring.embedded
         self.token_file = folder / TOKEN_FILE
         self.first_start = False
@@ -143,6 +146,7 @@ class Registry:
             await asyncio.wait({self._upkeep})
         await self.server.stop()
         await self._db.close()
+        self._lock.close()
 
     # -- upkeep ------------------------------------------------------------------------------------
 
@@ -165,9 +169,36 @@ class Registry:
         await self._db.writer.run(lambda conn: token_rows.forget_dead(conn, now - _DEAD_TOKEN_SECONDS))
 
 
-def _open_store(folder: Path) -> Database:
+class _Store(NamedTuple):
+    """The open database, and the file that keeps a second process out."""
+
+    db: Database
+    lock: IO[str]
+
+
+def _open_store(folder: Path) -> _Store:
     """Open the database, which holds the private keys: a file and a folder for their owner alone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = _locked(folder / LOCK_FILE)
     file = folder / DATABASE_FILE
-    os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
-    return open_database(file, migrations="hopline_registry.migrations", name="registry")
+    try:
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+        db = open_database(file, migrations="hopline_registry.migrations", name="registry")
+    except BaseException:
+        lock.close()
+        raise
+    return _Store(db, lock)
+
+
+def _locked(file: Path) -> IO[str]:
+    """Take the lock of a folder: the view and the feed are right only while one process writes."""
+    lock = os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise HoplineError(
+            "failed_precondition",
+            f"a registry is already running on {file.parent}; stop it, or choose another data directory",
+        ) from None
+    return lock

@@ -9,6 +9,7 @@ from hopline_rpc.settings import ServiceSettings
 from pydantic import Field
 
 DATABASE_FILE: Final = "registry.db"
+LOCK_FILE: Final = "registry.lock"
 
 
 class RegistrySettings(ServiceSettings):
