@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from hopline.relay.v1 import message_pb2 as pb
+
 from tests.support.relay_mesh import RelayMesh
 
 

@@ -35,26 +35,28 @@ class Draft:
     request_id: str = ""
     traceparent: str = ""
     waiter: Waiter | None = None
+    _digest: bytes = b""
 
+    @property
     def digest(self) -> bytes:
-        """Return what tells the same content from another; where the call comes from is not part of it."""
-        parts = (
-            self.kind,
-            *self.to,
-            "",
-            self.text,
-            self.subject,
-            self.payload,
-            self.thread_id,
-            self.session_id,
-            self.message_id,
-        )
-        digest = hashlib.blake2b(digest_size=16)
-        for part in parts:
-            data = part.encode()
-            digest.update(len(data).to_bytes(4, "big"))
-            digest.update(data)
-        return digest.digest()
+        """What tells the same content from another; where the call comes from is not part of it."""
+        if not self._digest:
+            # None of the parts holds a NUL.
+            content = "\0".join(
+                (
+                    self.kind,
+                    str(len(self.to)),
+                    *self.to,
+                    self.text,
+                    self.subject,
+                    self.payload,
+                    self.thread_id,
+                    self.session_id,
+                    self.message_id,
+                )
+            )
+            self._digest = hashlib.blake2b(content.encode(), digest_size=16).digest()
+        return self._digest
 
 
 @dataclass(slots=True)

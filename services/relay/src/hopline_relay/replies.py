@@ -73,7 +73,7 @@ class Replies:
             instance_id=self._instance_id,
             queue_seconds=policy.queue_seconds,
             request_id=draft.request_id,
-            digest=draft.digest() if draft.request_id else b"",
+            digest=draft.digest if draft.request_id else b"",
         )
         awaited = None
         if owed and self._waits.someone(workspace_id, delivery.turn_id, asked.from_id):

@@ -86,11 +86,11 @@ class Sends:
         key = (draft.principal.workspace_id, draft.principal.id, draft.request_id)
         known = self._under_way.get(key)
         if known is not None:
-            if known[0] != draft.digest():
+            if known[0] != draft.digest:
                 raise _conflict(draft)
             return _repeated(await asyncio.shield(known[1]))
         work = asyncio.ensure_future(self._batches.submit(draft))
-        self._under_way[key] = (draft.digest(), work)
+        self._under_way[key] = (draft.digest, work)
         work.add_done_callback(lambda done: self._done(key, done))
         return await asyncio.shield(work)
 
@@ -161,6 +161,7 @@ class Sends:
                     names.sessions.add((workspace_id, session_id))
             if draft.thread_id:
                 names.threads.add((workspace_id, draft.thread_id))
+                names.debtors.add((workspace_id, draft.principal.id))
             if draft.message_id:
                 names.messages.add((workspace_id, draft.message_id))
         if not names:
@@ -283,7 +284,7 @@ def _known(draft: Draft, facts: Facts) -> Sent | None:
     row = facts.requests.get((workspace_id, draft.principal.id, draft.request_id))
     if row is None:
         return None
-    if row.digest != draft.digest():
+    if row.digest != draft.digest:
         raise _conflict(draft)
     message = facts.messages[workspace_id, row.message_id]
     copies = tuple(

@@ -19,7 +19,7 @@ from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.bulk import by_id
-from hopline_relay.store.schema import deliveries, messages, sessions, turns
+from hopline_relay.store.schema import EMPTY, deliveries, messages, sessions, turns
 from hopline_relay.turns import Turns
 from hopline_relay.view import Views
 
@@ -266,6 +266,7 @@ def _transcript(connection: Connection, session: Row[Any], after: int, most: int
         .where(
             messages.c.workspace_id == session.workspace_id,
             messages.c.from_session_id == session.id,
+            messages.c.from_session_id != EMPTY,
             messages.c.ordinal > after,
         )
         .order_by(messages.c.ordinal)
@@ -276,6 +277,7 @@ def _transcript(connection: Connection, session: Row[Any], after: int, most: int
         .where(
             deliveries.c.workspace_id == session.workspace_id,
             deliveries.c.session_id == session.id,
+            deliveries.c.session_id != EMPTY,
             deliveries.c.ordinal > after,
         )
         .order_by(deliveries.c.ordinal)

@@ -66,7 +66,7 @@ class Starts:
             queue_seconds=policy.queue_seconds,
             refuse_cycles=policy.refuse_cycles,
             request_id=draft.request_id,
-            digest=draft.digest() if draft.request_id else b"",
+            digest=draft.digest if draft.request_id else b"",
         )
         outgoing.copies = self._copies(draft, facts, outgoing, recipients)
         if draft.waiter is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from hopline.relay.v1 import message_pb2 as pb
@@ -13,6 +12,7 @@ from hopline_rpc.errors import invalid
 from hopline_rpc.principals import Principal
 
 from hopline_relay.asks import Asks
+from hopline_relay.domain.payloads import payload_problem
 from hopline_relay.domain.values import MAX_INBOX_PAGE, MAX_WAIT_SECONDS
 from hopline_relay.drafts import Draft
 from hopline_relay.inbox import Inbox
@@ -216,14 +216,7 @@ def wait_of(request: Any) -> int | None:
 
 
 def _payload(text: str) -> str:
-    """Return a payload that is JSON, as it was given; anything else is refused."""
-    if text:
-        try:
-            json.loads(text, parse_constant=_no_constant)
-        except (ValueError, RecursionError):
-            raise invalid("payload_json", "is not JSON; give the text of one JSON value") from None
+    """Return a payload as it was given; what its receivers could not read is refused."""
+    if text and (problem := payload_problem(text)) is not None:
+        raise invalid("payload_json", problem)
     return text
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(name)

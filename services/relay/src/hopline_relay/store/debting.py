@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, literal_column, select, update
+from sqlalchemy import Connection, Row, bindparam, select, update
 
 from hopline_relay.domain.values import Fault
-from hopline_relay.store.schema import OPEN, debts, deliveries
+from hopline_relay.store.schema import EMPTY, OPEN, debts, deliveries
 
 _CLOSE = (
     update(debts)
@@ -50,7 +50,7 @@ def close(
 _OWED_TO_TURNS = select(debts).where(
     debts.c.workspace_id == bindparam("workspace"),
     debts.c.creditor_turn_id.in_(bindparam("turns", expanding=True)),
-    debts.c.creditor_turn_id != literal_column("''"),
+    debts.c.creditor_turn_id != EMPTY,
     debts.c.state == OPEN,
 )
 _OWED_BY = select(debts).where(

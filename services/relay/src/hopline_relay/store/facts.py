@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, literal_column, select
+from sqlalchemy import Connection, Row, bindparam, select
 
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.schema import (
+    EMPTY,
     OPEN,
     debts,
     messages,
@@ -33,6 +34,8 @@ class Names:
     sessions: set[Key] = field(default_factory=set)
     threads: set[Key] = field(default_factory=set)
     messages: set[Key] = field(default_factory=set)
+    # Whose open debts.
+    debtors: set[Key] = field(default_factory=set)
     # (workspace, principal, request_id)
     requests: set[tuple[str, str, str]] = field(default_factory=set)
 
@@ -79,32 +82,32 @@ def look_up(connection: Connection, names: Names) -> Facts:
     facts.debts = by_id(connection, debts, facts.turns, debts.c.turn_id)
     _awaited(connection, facts, running)
     facts.threads = by_id(connection, threads, names.threads)
-    _members(connection, facts)
+    _members(connection, names, facts)
     return facts
 
 
 _REQUESTS = select(requests).where(
     requests.c.workspace_id == bindparam("workspace"),
-    requests.c.principal_id == bindparam("principal"),
     requests.c.request_id.in_(bindparam("ids", expanding=True)),
 )
 
 
 def _requests(connection: Connection, names: Names, facts: Facts) -> None:
-    grouped: dict[Key, list[str]] = defaultdict(list)
-    for workspace_id, principal_id, request_id in names.requests:
-        grouped[workspace_id, principal_id].append(request_id)
-    for (workspace_id, principal_id), ids in grouped.items():
-        values = {"workspace": workspace_id, "principal": principal_id, "ids": ids}
-        for row in connection.execute(_REQUESTS, values):
-            facts.requests[workspace_id, principal_id, row.request_id] = row
-            names.messages.add((workspace_id, row.message_id))
+    grouped: dict[str, list[str]] = defaultdict(list)
+    for workspace_id, _, request_id in names.requests:
+        grouped[workspace_id].append(request_id)
+    for workspace_id, ids in grouped.items():
+        for row in connection.execute(_REQUESTS, {"workspace": workspace_id, "ids": ids}):
+            key = (workspace_id, row.principal_id, row.request_id)
+            if key in names.requests:
+                facts.requests[key] = row
+                names.messages.add((workspace_id, row.message_id))
 
 
 _AWAITED = select(debts).where(
     debts.c.workspace_id == bindparam("workspace"),
     debts.c.creditor_turn_id.in_(bindparam("ids", expanding=True)),
-    debts.c.creditor_turn_id != literal_column("''"),
+    debts.c.creditor_turn_id != EMPTY,
     debts.c.state == OPEN,
 )
 
@@ -119,30 +122,19 @@ _MEMBERS = select(participants.c.thread_id, participants.c.party_id, participant
     participants.c.workspace_id == bindparam("workspace"),
     participants.c.thread_id.in_(bindparam("ids", expanding=True)),
 )
-_OWED = (
-    select(debts)
-    .join(
-        participants,
-        and_(
-            participants.c.workspace_id == debts.c.workspace_id,
-            participants.c.party_id == debts.c.debtor_id,
-            participants.c.thread_id == debts.c.thread_id,
-        ),
-    )
-    .where(
-        participants.c.workspace_id == bindparam("workspace"),
-        participants.c.thread_id.in_(bindparam("ids", expanding=True)),
-        debts.c.state == OPEN,
-    )
+_OWED = select(debts).where(
+    debts.c.workspace_id == bindparam("workspace"),
+    debts.c.state == OPEN,
+    debts.c.debtor_id.in_(bindparam("debtors", expanding=True)),
 )
 
 
-def _members(connection: Connection, facts: Facts) -> None:
+def _members(connection: Connection, names: Names, facts: Facts) -> None:
     for workspace_id, ids in _grouped(facts.threads).items():
-        values = {"workspace": workspace_id, "ids": ids}
-        for row in connection.execute(_MEMBERS, values):
+        for row in connection.execute(_MEMBERS, {"workspace": workspace_id, "ids": ids}):
             facts.members[workspace_id, row.thread_id][row.party_id] = row.party_kind
-        for row in connection.execute(_OWED, values):
+    for workspace_id, ids in _grouped(names.debtors).items():
+        for row in connection.execute(_OWED, {"workspace": workspace_id, "debtors": ids}):
             facts.owed[workspace_id, row.thread_id].append(row)
 
 

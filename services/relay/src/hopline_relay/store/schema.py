@@ -28,9 +28,11 @@ from sqlalchemy import (
 metadata = MetaData()
 
 # Written out where an index covers only rows in that state: a bound value would not match its condition.
+# Such an index holds the state as well, or the planner would take a longer one that begins alike.
 QUEUED = literal_column("'queued'", String)
 RUNNING = literal_column("'running'", String)
 OPEN = literal_column("'open'", String)
+EMPTY = literal_column("''", String)
 
 
 def _id(name: str, **more: Any) -> Column[str]:
@@ -81,8 +83,9 @@ requests = Table(
     "requests",
     metadata,
     _key("workspace_id"),
-    _key("principal_id"),
+    # First, since it is unique but for a caller that copies another's.
     _key("request_id"),
+    _key("principal_id"),
     Column("digest", LargeBinary, nullable=False),
     _id("message_id"),
     Column("created_at", Float, nullable=False),
@@ -115,7 +118,6 @@ participants = Table(
     # The ordinal of the thread's newest message.
     Column("last_ordinal", BigInteger, nullable=False),
     Index("participants_recent", "workspace_id", "party_id", "last_ordinal"),
-    sqlite_with_rowid=False,
 )
 
 messages = Table(
@@ -178,7 +180,6 @@ deliveries = Table(
         sqlite_where=text("session_id <> ''"),
         postgresql_where=text("session_id <> ''"),
     ),
-    sqlite_with_rowid=False,
 )
 
 sessions = Table(
@@ -190,8 +191,9 @@ sessions = Table(
     _id("title"),
     # `relay`, `mcp`, `human`, `schedule` or `webhook`.
     _id("channel"),
-    # For whom it is and which of theirs: `From A`, `From A (2)`; 0 for a session that is asked for by id.
-    _text("peer_id"),
+    # The agent and for whom it is, `B/A`, and which of theirs: `From A`, `From A (2)`; 0 for a session that
+    # is asked for by its id.
+    _text("pair"),
     _number("number"),
     # True once closed.
     Column("closed", Boolean, nullable=False),
@@ -208,9 +210,8 @@ sessions = Table(
     Index(
         "sessions_peer",
         "workspace_id",
-        "agent_id",
         "channel",
-        "peer_id",
+        "pair",
         "number",
         unique=True,
         sqlite_where=text("number > 0"),
@@ -268,6 +269,7 @@ turns = Table(
     Index(
         "turns_queued",
         "workspace_id",
+        "state",
         "agent_id",
         "ordinal",
         "session_id",
@@ -277,6 +279,7 @@ turns = Table(
     Index(
         "turns_running",
         "workspace_id",
+        "state",
         "agent_id",
         sqlite_where=text("state = 'running'"),
         postgresql_where=text("state = 'running'"),
@@ -285,6 +288,7 @@ turns = Table(
         "turns_batch",
         "workspace_id",
         "batch_id",
+        "state",
         sqlite_where=text("batch_id <> ''"),
         postgresql_where=text("batch_id <> ''"),
     ),
@@ -325,6 +329,7 @@ debts = Table(
     Index(
         "debts_creditor_turn",
         "workspace_id",
+        "state",
         "creditor_turn_id",
         sqlite_where=text("state = 'open' AND creditor_turn_id <> ''"),
         postgresql_where=text("state = 'open' AND creditor_turn_id <> ''"),
@@ -332,11 +337,11 @@ debts = Table(
     Index(
         "debts_debtor",
         "workspace_id",
+        "state",
         "debtor_id",
         sqlite_where=text("state = 'open'"),
         postgresql_where=text("state = 'open'"),
     ),
-    sqlite_with_rowid=False,
 )
 
 # Calls that wait for a turn right now. One that outlives its process tells what was never handed over.
@@ -351,7 +356,6 @@ waits = Table(
     _id("waiter_id"),
     _text("waiter_turn_id"),
     Column("created_at", Float, nullable=False),
-    Index("waits_turn", "workspace_id", "turn_id"),
     sqlite_with_rowid=False,
 )
 

@@ -7,26 +7,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, literal_column, select
 
 from hopline_relay.domain.values import lowest_free, session_title
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import insert
 from hopline_relay.store.schema import sessions
 
-_OF_AGENTS = select(
+_OF_PAIRS = select(
     sessions.c.id,
-    sessions.c.agent_id,
-    sessions.c.peer_id,
+    sessions.c.pair,
     sessions.c.number,
     sessions.c.closed,
     sessions.c.running_turn_id,
 ).where(
     sessions.c.workspace_id == bindparam("workspace"),
     sessions.c.channel == bindparam("channel"),
-    sessions.c.agent_id.in_(bindparam("agents", expanding=True)),
-    sessions.c.peer_id.in_(bindparam("peers", expanding=True)),
-    sessions.c.number > 0,
+    sessions.c.pair.in_(bindparam("pairs", expanding=True)),
+    sessions.c.number > literal_column("0"),
 )
 
 
@@ -50,6 +48,11 @@ class SessionWish:
     # A session of its own, with this title, which is found by its id alone.
     title: str = ""
 
+    @property
+    def pair(self) -> str:
+        """The agent and for whom the session is."""
+        return f"{self.agent_id}/{self.peer_id}"
+
 
 def settle(book: Book, wishes: Sequence[SessionWish]) -> None:
     """Give every wish the lowest-numbered session of its pair in which no turn runs, made where missing."""
@@ -64,7 +67,7 @@ def settle(book: Book, wishes: Sequence[SessionWish]) -> None:
                 wish.id = wish.fresh_id
                 fresh.append(_row(book, wish, wish.title, 0))
                 continue
-            numbers = known[wish.agent_id, wish.peer_id]
+            numbers = known[wish.pair]
             # An inbox session is one alone, whatever runs in it.
             busy = {number: taken and channel != "mcp" for number, (_, taken) in numbers.items()}
             number = lowest_free(busy)
@@ -86,7 +89,7 @@ def _row(book: Book, wish: SessionWish, title: str, number: int) -> dict[str, An
         "agent_id": wish.agent_id,
         "title": title,
         "channel": wish.channel,
-        "peer_id": wish.peer_id,
+        "pair": wish.pair,
         "number": number,
         "closed": False,
         "running_turn_id": "",
@@ -101,22 +104,10 @@ def _row(book: Book, wish: SessionWish, title: str, number: int) -> dict[str, An
 
 def _known(
     connection: Connection, workspace_id: str, channel: str, wishes: Iterable[SessionWish]
-) -> dict[tuple[str, str], dict[int, tuple[str, bool]]]:
+) -> dict[str, dict[int, tuple[str, bool]]]:
     """Return the sessions of the pairs: by number, the id and whether it is taken."""
-    known: dict[tuple[str, str], dict[int, tuple[str, bool]]] = {}
-    agents, peers = set(), set()
-    for wish in wishes:
-        known[wish.agent_id, wish.peer_id] = {}
-        agents.add(wish.agent_id)
-        peers.add(wish.peer_id)
-    values = {
-        "workspace": workspace_id,
-        "channel": channel,
-        "agents": sorted(agents),
-        "peers": sorted(peers),
-    }
-    for found in connection.execute(_OF_AGENTS, values):
-        numbers = known.get((found.agent_id, found.peer_id))
-        if numbers is not None:
-            numbers[found.number] = (found.id, found.closed or found.running_turn_id != "")
+    known: dict[str, dict[int, tuple[str, bool]]] = {wish.pair: {} for wish in wishes}
+    values = {"workspace": workspace_id, "channel": channel, "pairs": sorted(known)}
+    for session_id, pair, number, closed, running in connection.execute(_OF_PAIRS, values):
+        known[pair][number] = (session_id, closed or running != "")
     return known

@@ -6,17 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, exists, func, literal_column, or_, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, exists, or_, select, update
 
 from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
-from hopline_relay.store.schema import QUEUED, RUNNING, deliveries, sessions, turns
+from hopline_relay.store.schema import EMPTY, QUEUED, RUNNING, deliveries, sessions, turns
 
 # Not yet answered or given up. Spelled out: a list cannot be bound for many rows at once.
 _UNSERVED = or_(
     deliveries.c.state == "queued", deliveries.c.state == "delivered", deliveries.c.state == "taken"
 )
+
+
+# How many of a queue are looked at together.
+_CHUNK = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ _FREE_PULL = (
             and_(
                 _PULLED.c.workspace_id == bindparam("workspace"),
                 _PULLED.c.batch_id == bindparam("turn"),
-                _PULLED.c.batch_id != "",
+                _PULLED.c.batch_id != EMPTY,
                 _PULLED.c.state == RUNNING,
             )
         ),
@@ -125,7 +129,7 @@ _RELEASE = (
     .where(
         turns.c.workspace_id == bindparam("workspace"),
         turns.c.batch_id == bindparam("batch"),
-        turns.c.batch_id != literal_column("''"),
+        turns.c.batch_id != EMPTY,
         turns.c.state == RUNNING,
     )
     .values(lease_until=bindparam("at"), due_at=bindparam("at"))
@@ -433,21 +437,21 @@ _QUEUED_OF = (
     .order_by(turns.c.ordinal)
     .limit(bindparam("most"))
 )
-_NEXT_OF = (
-    select(func.min(turns.c.ordinal))
-    .join(
-        sessions,
-        and_(sessions.c.workspace_id == turns.c.workspace_id, sessions.c.id == turns.c.session_id),
-    )
+_WAITING_OF = (
+    select(turns.c.ordinal, turns.c.session_id)
     .where(
         turns.c.workspace_id == bindparam("workspace"),
         turns.c.agent_id == bindparam("agent"),
         turns.c.state == QUEUED,
-        sessions.c.running_turn_id == "",
+        turns.c.ordinal > bindparam("after"),
     )
-    .group_by(turns.c.session_id)
-    .order_by(func.min(turns.c.ordinal))
-    .limit(bindparam("most"))
+    .order_by(turns.c.ordinal)
+    .limit(_CHUNK)
+)
+_BUSY = select(sessions.c.id).where(
+    sessions.c.workspace_id == bindparam("workspace"),
+    sessions.c.id.in_(bindparam("ids", expanding=True)),
+    sessions.c.running_turn_id != "",
 )
 _AT = (
     select(turns)
@@ -475,10 +479,26 @@ def queued_of(connection: Connection, workspace_id: str, agent_id: str, most: in
 def next_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> Sequence[Row[Any]]:
     """Return the oldest queued turn of each session of the agent's that is free, oldest first."""
     key = {"workspace": workspace_id, "agent": agent_id}
-    ordinals = connection.execute(_NEXT_OF, {**key, "most": most}).scalars().all()
-    if not ordinals:
+    seen: set[str] = set()
+    chosen: list[int] = []
+    after = 0
+    while len(chosen) < most:
+        waiting = connection.execute(_WAITING_OF, {**key, "after": after}).all()
+        oldest: dict[str, int] = {}
+        for ordinal, session_id in waiting:
+            if session_id not in seen:
+                oldest.setdefault(session_id, ordinal)
+        if oldest:
+            ids = {"workspace": workspace_id, "ids": list(oldest)}
+            busy = set(connection.execute(_BUSY, ids).scalars())
+            chosen += [ordinal for session_id, ordinal in oldest.items() if session_id not in busy]
+            seen.update(oldest)
+        if len(waiting) < _CHUNK:
+            break
+        after = waiting[-1].ordinal
+    if not chosen:
         return []
-    return connection.execute(_AT, {**key, "ordinals": list(ordinals)}).all()
+    return connection.execute(_AT, {**key, "ordinals": chosen[:most]}).all()
 
 
 def running_of(connection: Connection, workspace_id: str, agent_id: str) -> Sequence[Row[Any]]:

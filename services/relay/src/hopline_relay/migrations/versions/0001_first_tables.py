@@ -67,12 +67,12 @@ def _create_requests() -> None:
     op.create_table(
         "requests",
         sa.Column("workspace_id", sa.String(), nullable=False),
-        sa.Column("principal_id", sa.String(), nullable=False),
         sa.Column("request_id", sa.String(), nullable=False),
+        sa.Column("principal_id", sa.String(), nullable=False),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("message_id", sa.String(), nullable=False),
         sa.Column("created_at", sa.Float(), nullable=False),
-        sa.PrimaryKeyConstraint("workspace_id", "principal_id", "request_id"),
+        sa.PrimaryKeyConstraint("workspace_id", "request_id", "principal_id"),
         sqlite_with_rowid=False,
     )
     op.create_index("requests_created", "requests", ["created_at"], unique=False)
@@ -103,7 +103,6 @@ def _create_participants() -> None:
         sa.Column("party_kind", sa.String(), nullable=False),
         sa.Column("last_ordinal", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("workspace_id", "thread_id", "party_id"),
-        sqlite_with_rowid=False,
     )
     op.create_index(
         "participants_recent", "participants", ["workspace_id", "party_id", "last_ordinal"], unique=False
@@ -161,7 +160,6 @@ def _create_deliveries() -> None:
         sa.Column("place", sa.Boolean(), nullable=False),
         sa.Column("ordinal", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("workspace_id", "message_id", "recipient_id"),
-        sqlite_with_rowid=False,
     )
     op.create_index(
         "deliveries_session",
@@ -181,7 +179,7 @@ def _create_sessions() -> None:
         sa.Column("agent_id", sa.String(), nullable=False),
         sa.Column("title", sa.String(), nullable=False),
         sa.Column("channel", sa.String(), nullable=False),
-        sa.Column("peer_id", sa.Text(), server_default="", nullable=False),
+        sa.Column("pair", sa.Text(), server_default="", nullable=False),
         sa.Column("number", sa.Integer(), server_default="0", nullable=False),
         sa.Column("closed", sa.Boolean(), nullable=False),
         sa.Column("running_turn_id", sa.Text(), server_default="", nullable=False),
@@ -198,7 +196,7 @@ def _create_sessions() -> None:
     op.create_index(
         "sessions_peer",
         "sessions",
-        ["workspace_id", "agent_id", "channel", "peer_id", "number"],
+        ["workspace_id", "channel", "pair", "number"],
         unique=True,
         sqlite_where=sa.text("number > 0"),
         postgresql_where=sa.text("number > 0"),
@@ -246,7 +244,7 @@ def _create_turns() -> None:
     op.create_index(
         "turns_batch",
         "turns",
-        ["workspace_id", "batch_id"],
+        ["workspace_id", "batch_id", "state"],
         unique=False,
         sqlite_where=sa.text("batch_id <> ''"),
         postgresql_where=sa.text("batch_id <> ''"),
@@ -270,7 +268,7 @@ def _create_turns() -> None:
     op.create_index(
         "turns_queued",
         "turns",
-        ["workspace_id", "agent_id", "ordinal", "session_id"],
+        ["workspace_id", "state", "agent_id", "ordinal", "session_id"],
         unique=False,
         sqlite_where=sa.text("state = 'queued'"),
         postgresql_where=sa.text("state = 'queued'"),
@@ -279,7 +277,7 @@ def _create_turns() -> None:
     op.create_index(
         "turns_running",
         "turns",
-        ["workspace_id", "agent_id"],
+        ["workspace_id", "state", "agent_id"],
         unique=False,
         sqlite_where=sa.text("state = 'running'"),
         postgresql_where=sa.text("state = 'running'"),
@@ -304,12 +302,11 @@ def _create_debts() -> None:
         sa.Column("error_code", sa.Text(), server_default="", nullable=False),
         sa.Column("error_message", sa.Text(), server_default="", nullable=False),
         sa.PrimaryKeyConstraint("workspace_id", "turn_id"),
-        sqlite_with_rowid=False,
     )
     op.create_index(
         "debts_creditor_turn",
         "debts",
-        ["workspace_id", "creditor_turn_id"],
+        ["workspace_id", "state", "creditor_turn_id"],
         unique=False,
         sqlite_where=sa.text("state = 'open' AND creditor_turn_id <> ''"),
         postgresql_where=sa.text("state = 'open' AND creditor_turn_id <> ''"),
@@ -317,7 +314,7 @@ def _create_debts() -> None:
     op.create_index(
         "debts_debtor",
         "debts",
-        ["workspace_id", "debtor_id"],
+        ["workspace_id", "state", "debtor_id"],
         unique=False,
         sqlite_where=sa.text("state = 'open'"),
         postgresql_where=sa.text("state = 'open'"),
@@ -338,7 +335,6 @@ def _create_waits() -> None:
         sa.PrimaryKeyConstraint("workspace_id", "id"),
         sqlite_with_rowid=False,
     )
-    op.create_index("waits_turn", "waits", ["workspace_id", "turn_id"], unique=False)
 
 
 def _create_attachments() -> None:

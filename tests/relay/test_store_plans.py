@@ -1,0 +1,82 @@
+"""No statement of the relay reads a whole table or a whole workspace: lists stay fast when they grow."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hopline.relay.v1 import audit_pb2, delegation_pb2, session_pb2
+from hopline.relay.v1 import message_pb2 as pb
+from sqlalchemy import event
+
+from tests.support.relay_mesh import RelayMesh
+
+# Read as a whole by design: one row, or only what waits right now, or at a start.
+_SMALL = {"waits", "heads", "quota_epochs", "instances", "audit_sources", "attachments"}
+
+
+async def _everything(mesh: RelayMesh) -> None:
+    """Call every method, and let every kind of end happen."""
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    zoe = await mesh.person("zoe")
+    await mesh.grant("zoe", 2, "bob")
+    worker = await mesh.worker(bob)
+    asked = await ada.ask(bob, request_id="6f9619ff-8b86-d011-b42d-00c04fc964ff")
+    turn = await worker.next()
+    await worker.ask(turn, cid)
+    sent = await worker.send(turn, ada, cid)
+    await worker.renew(turn.held)
+    await worker.end(turn, "yes")
+    await ada.check(asked.turn_id)
+    await ada.send(bob, thread_id=asked.thread_id)
+    taken = await cid.take()
+    await cid.reply(taken.messages[0].id)
+    await cid.done(taken.messages[-1].id)
+    await mesh.thread(sent.thread_id, ada)
+    for caller in (ada, zoe, mesh.admin):
+        await caller.messages.ListThreads(pb.ListThreadsRequest())
+        listed = await caller.sessions.ListSessions(session_pb2.ListSessionsRequest())
+        await caller.sessions.ReadSession(session_pb2.ReadSessionRequest(session_id=listed.sessions[0].id))
+    await ada.sessions.GetContext(session_pb2.GetContextRequest())
+    await ada.turns.Cancel(delegation_pb2.CancelRequest(session_id=asked.session_id))
+    for more in ({}, {"root_id": asked.turn_id}, {"session_id": asked.session_id}, {"agent": "bob"}):
+        request = delegation_pb2.ListTurnsRequest(**more)  # type: ignore[arg-type]
+        await zoe.turns.ListTurns(request)
+    await zoe.audit.ListEvents(audit_pb2.ListEventsRequest(action="turn."))
+    await mesh.admin.messages.PeekInbox(pb.PeekInboxRequest(agent="bob"))
+    await mesh.passes(31)
+    await mesh.relay.sweep.deadlocks()
+    await mesh.relay.sweep.forget()
+    await mesh.pause(bob)
+    await mesh.delete(cid)
+
+
+async def test_every_statement_goes_through_an_index(mesh: RelayMesh) -> None:
+    seen: dict[str, Any] = {}
+    engine = mesh.relay.journal.database.engine
+
+    def remember(conn: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
+        if statement.startswith(("SELECT", "UPDATE", "DELETE")):
+            seen.setdefault(re.sub(r"\?(, \?)+", "?, ?", statement), (statement, parameters, many))
+
+    event.listen(engine, "before_cursor_execute", remember)
+    try:
+        await _everything(mesh)
+    finally:
+        event.remove(engine, "before_cursor_execute", remember)
+    assert len(seen) > 40
+    bad = []
+    with engine.connect() as connection:
+        for statement, parameters, many in seen.values():
+            values = parameters[0] if many else parameters
+            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", tuple(values)).all()
+            bad += [(row[3], statement) for row in rows if _reads_too_much(row[3])]
+    assert not bad, "\n".join(f"{a}: {b}" for a, b in bad)
+
+
+def _reads_too_much(step: str) -> bool:
+    """Tell whether a step of a plan grows with the table, or with the workspace."""
+    table = step.split(" ")[1] if step.startswith(("SCAN", "SEARCH")) else ""
+    if not table or table in _SMALL or "CONSTANT ROW" in step:
+        return False
+    return step.startswith("SCAN") or step.endswith("(workspace_id=?)")
