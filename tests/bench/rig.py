@@ -14,7 +14,7 @@ from tests.bench.processes import Child
 
 AGENTS: Final = 64
 ROUNDS: Final = 5
-STARTS: Final = 7
+STARTS: Final = 5
 SECONDS: Final = 1.5
 _WARM_SECONDS: Final = 0.5
 

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Final
 
 from rich.console import Console
+from rich.markup import escape
 
 from tests.bench.measures import peers, sends, starts, tools
 from tests.bench.measures.asks import asks
@@ -66,14 +67,17 @@ def measure_all(rig: Rig, measures: Mapping[Measure, tuple[str, ...]]) -> tuple[
     """Measure; return the rows, and the names of those that could not be measured."""
     rows: list[Row] = []
     failed: list[str] = []
+    save(rows)
     for measure, names in measures.items():
         begun = time.monotonic()
         try:
             with console.status(f"measuring {', '.join(names)} …"):
                 rows += measure(rig)
-        except (BenchError, OSError) as error:
+            save(rows)  # at once: a run that is ended keeps what it has measured
+        except Exception as error:
             failed += names
-            console.print(f"[bold red]{', '.join(names)}[/]: {error}", markup=True)
+            what = str(error) if isinstance(error, BenchError) else repr(error)
+            console.print(f"[bold red]{', '.join(names)}[/]: {escape(what)}")
         else:
             console.print(f"[dim]{', '.join(names)}: {time.monotonic() - begun:.0f} s[/]")
     return rows, failed
@@ -97,11 +101,10 @@ def main() -> int:
         with ExitStack() as stack:
             rows, failed = measure_all(Rig(stack, peers=with_peers), measures)
     except BenchError as error:
-        console.print(f"[bold red]bench:[/] {error}")
+        console.print(f"[bold red]bench:[/] {escape(str(error))}")
         return 1
     except KeyboardInterrupt:
         return 130
-    save(rows)
     show(console, [row.as_json() for row in rows], failed)
     return 1 if failed else 0
 
