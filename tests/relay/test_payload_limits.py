@@ -7,7 +7,7 @@ import string
 
 import pytest
 from hopline_relay.domain.payloads import MAX_DEPTH, MAX_DIGITS, payload_problem
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 _TEXTS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"))
@@ -18,11 +18,13 @@ _VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(_VALUES, st.booleans())
 def test_any_json_value_may_be_a_payload(value: object, ascii_only: bool) -> None:
     assert payload_problem(json.dumps(value, ensure_ascii=ascii_only)) is None
 
 
+@settings(deadline=None)
 @given(st.text(string.printable))
 def test_what_is_accepted_can_be_parsed_strictly(text: str) -> None:
     if payload_problem(text) is None:

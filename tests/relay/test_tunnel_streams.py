@@ -509,3 +509,19 @@ async def test_a_drain_does_not_wait_for_ever(local: FakeMesh) -> None:
     with pytest.raises(HoplineError, match="shutting down"):
         await worker.next("detached")
     assert local.state(turn_id) == "lost"
+
+
+async def test_a_frame_that_cannot_be_read_ends_the_stream_in_our_words() -> None:
+    async with fake_mesh(socket=True) as mesh:
+        token = mesh.agent("b")
+        attach = mesh.channel(token).stream_stream(
+            "/hopline.runtime.v1.TunnelService/Attach",
+            request_serializer=None,
+            response_deserializer=pb.AttachResponse.FromString,
+        )
+        stream = attach()
+        await stream.write(b"\x0a\x7f\x00")
+        with pytest.raises(HoplineError) as caught:
+            await stream.read()
+        assert caught.value.reason == "invalid_argument"
+        assert "no message of the type" in caught.value.message

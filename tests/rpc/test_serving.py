@@ -249,6 +249,44 @@ async def test_a_message_over_8_mib_is_refused_as_too_large(world: World) -> Non
     assert "larger" in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x0a\x03\xed\xa0\x80", "not valid UTF-8 (a lone surrogate, perhaps)"),
+        (b"\x0a\x7f\x00", "no message of the type"),
+    ],
+)
+@pytest.mark.parametrize("shape", ["unary_unary", "unary_stream", "stream_unary", "stream_stream"])
+async def test_bytes_that_are_no_request_are_refused_in_our_words(
+    world: World, shape: str, data: bytes, words: str
+) -> None:
+    method = {
+        "unary_unary": "Echo",
+        "unary_stream": "Watch",
+        "stream_unary": "Collect",
+        "stream_stream": "Chat",
+    }[shape]
+    address = await world.server().start("127.0.0.1:0")
+    service = world.contract.pb2.DESCRIPTOR.services_by_name["EchoService"].full_name
+    async with dial(address, credentials=bearer(world.registry.assertion())) as channel:
+        call = getattr(channel, shape)(
+            f"/{service}/{method}", request_serializer=None, response_deserializer=None
+        )
+        request = _each(data) if shape.startswith("stream") else data
+        with pytest.raises(HoplineError) as caught:
+            await within(_all(call(request)) if shape.endswith("stream") else call(request))
+    assert caught.value.reason == "invalid_argument"
+    assert words in caught.value.message
+
+
+async def _each(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+async def _all(responses: AsyncIterator[Any]) -> list[Any]:
+    return [response async for response in responses]
+
+
 async def test_servicers_cannot_be_added_to_a_started_server(world: World) -> None:
     server = world.server()
     await server.start("127.0.0.1:0")

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from opentelemetry.trace import Span
 
 from hopline_rpc import telemetry
@@ -179,6 +179,17 @@ class Interceptor:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for a request whose bytes are no message of its type: gRPC would answer with our internals."""
+
+    problem: str
+
+    def error(self) -> HoplineError:
+        """Return the refusal that it is answered with."""
+        return HoplineError("invalid_argument", self.problem)
+
+
 class StreamContext:
     """The context, over a socket, of a handler that writes its responses itself."""
 
@@ -234,9 +245,8 @@ def _runner(handler: Handler) -> Run:
 
 
 def _unary_runner(behaviour: Behaviour, *, many: bool) -> Run:
-    async def run_one(request: Message, context: Context) -> Any:
-        check(request)
-        return await behaviour(request, context)
+    async def run_one(request: Message | Unreadable, context: Context) -> Any:
+        return await behaviour(_readable(request), context)
 
     async def run_many(requests: AsyncIterator[Message], context: Context) -> Any:
         async with aclosing(_checked(requests)) as checked:
@@ -264,9 +274,8 @@ def _streaming_runner(behaviour: Behaviour, *, many: bool) -> Run:
             async for response in responses:
                 await call.write(context, response)
 
-    async def run_one(request: Message, context: Context) -> None:
-        check(request)
-        await respond(request, context)
+    async def run_one(request: Message | Unreadable, context: Context) -> None:
+        await respond(_readable(request), context)
 
     async def run_many(requests: AsyncIterator[Message], context: Context) -> None:
         async with aclosing(_checked(requests)) as checked:
@@ -275,10 +284,33 @@ def _streaming_runner(behaviour: Behaviour, *, many: bool) -> Run:
     return run_many if many else run_one
 
 
-async def _checked(requests: AsyncIterator[Message]) -> Any:
+async def _checked(requests: AsyncIterator[Message | Unreadable]) -> Any:
     async for request in requests:
-        check(request)
-        yield request
+        yield _readable(request)
+
+
+def _reader(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return a deserializer that leaves it to the handler's side to say what is wrong with the bytes."""
+
+    def reader(data: bytes) -> Any:
+        try:
+            return read(data)
+        except DecodeError as error:
+            return Unreadable(_NOT_UTF8 if "UTF-8" in str(error) else _NOT_A_MESSAGE)
+
+    return reader
+
+
+_NOT_UTF8: Final = "a text in the request is not valid UTF-8 (a lone surrogate, perhaps)"
+_NOT_A_MESSAGE: Final = "the request is no message of the type that this method takes"
+
+
+def _readable(request: Message | Unreadable) -> Message:
+    """Return a request that keeps to the limits of the contract; anything else is refused."""
+    if isinstance(request, Unreadable):
+        raise request.error()
+    check(request)
+    return request
 
 
 def _like(handler: Handler, serve: Behaviour) -> Handler:
@@ -289,5 +321,6 @@ def _like(handler: Handler, serve: Behaviour) -> Handler:
         (True, False): grpc.stream_unary_rpc_method_handler,
         (True, True): grpc.stream_stream_rpc_method_handler,
     }[bool(handler.request_streaming), bool(handler.response_streaming)]
-    wrapped: Handler = make(serve, handler.request_deserializer, handler.response_serializer)
+    read = handler.request_deserializer
+    wrapped: Handler = make(serve, read and _reader(read), handler.response_serializer)
     return wrapped

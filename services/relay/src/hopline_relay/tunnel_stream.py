@@ -17,6 +17,7 @@ from hopline_rpc.clock import Clock, Handle
 from hopline_rpc.errors import HoplineError, internal, invalid, unauthenticated
 from hopline_rpc.frames import FRAME_ITEMS, FrameQueue
 from hopline_rpc.ids import IdMaker
+from hopline_rpc.interceptors import Unreadable
 from hopline_rpc.principals import Principal, looks_like_token
 from hopline_rpc.telemetry import RpcSpans
 from hopline_rpc.validation import check
@@ -162,6 +163,8 @@ class Stream:
         """Take the worker's frames until it has no more to say."""
         try:
             while (frame := await context.read()) is not grpc.aio.EOF:
+                if isinstance(frame, Unreadable):
+                    raise frame.error()
                 if self._seats:
                     self._heard = self._clock.monotonic()
                 self._take_frame(frame)
