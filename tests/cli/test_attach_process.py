@@ -150,6 +150,27 @@ async def test_a_cancelled_turn_ends_the_whole_group(notes: Notes, signpost: Sig
     assert not notes.running
 
 
+async def test_a_turn_cancelled_while_its_command_starts_ends_the_whole_group(notes: Notes) -> None:
+    """Cancelled after each of the first steps of the event loop in turn: somewhere in there it starts."""
+    for steps in range(12):
+        turn = asyncio.create_task(sh("sleep 1000 & wait", notes))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        turn.cancel()
+        async with asyncio.timeout(20):
+            await asyncio.wait({turn})
+        assert turn.cancelled()
+    assert not notes.running
+    assert not any(_exists(group) for group in notes.seen)
+
+
+def _exists(group: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.killpg(group, 0)
+        return True
+    return False
+
+
 async def test_cancelling_twice_still_ends_the_whole_group(
     notes: Notes, signpost: Signpost, tmp_path: Path
 ) -> None:

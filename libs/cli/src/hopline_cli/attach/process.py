@@ -8,12 +8,14 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol, cast
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from hopline_client import TurnFailed
 
 from hopline_cli.attach.isolation import Account
+
+T = TypeVar("T")
 
 MAX_ANSWER: Final = 256 * 1024
 _TOO_LONG: Final = "the answer is larger than 256 KiB"
@@ -58,17 +60,36 @@ async def run(
     Raises `TurnFailed` when it cannot be started, fails, or prints more than 256 KiB. However this ends,
     also by cancellation, the command's whole process group has ended before it returns.
     """
-    transport, command = await _start(words, environment, user)
+    # asyncio cannot be cancelled while it starts a process without losing it.
+    (transport, command), cancelled = await _uncancelled(_start(words, environment, user))
     group = transport.get_pid()
     watchdog.started(group)
     try:
+        if cancelled:
+            raise asyncio.CancelledError
         _feed(transport, prompt)
         await asyncio.shield(command.over)
     finally:
-        await _finish(asyncio.ensure_future(_end(group, command)))
+        _, cancelled = await _uncancelled(_end(group, command))
         transport.close()
         watchdog.ended(group)
+        if cancelled:
+            raise asyncio.CancelledError
     return command.result(transport.get_returncode())
+
+
+async def _uncancelled(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
+    """Do work that must be done, also while being cancelled; tells whether that happened."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+        except Exception:  # noqa: S112 - raised below, once
+            continue
+    return task.result(), cancelled
 
 
 class _Command(asyncio.SubprocessProtocol):
@@ -155,19 +176,6 @@ def _feed(transport: asyncio.SubprocessTransport, prompt: str) -> None:
     stdin = cast("asyncio.WriteTransport", transport.get_pipe_transport(_STDIN))
     stdin.write(prompt.encode("utf-8", "replace"))
     stdin.close()
-
-
-async def _finish(work: asyncio.Future[None]) -> None:
-    """Wait for work that must be done, also while being cancelled; the cancellation is raised after it."""
-    cancelled = False
-    while not work.done():
-        try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError:
-            cancelled = True
-    work.result()
-    if cancelled:
-        raise asyncio.CancelledError
 
 
 async def _end(group: int, command: _Command) -> None:
