@@ -16,7 +16,7 @@ from hopline_rpc.calls import CallInfo, detach, set_current_call
 from hopline_rpc.clock import ManualClock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import seeded_ids
-from hopline_rpc.paging import Pager, page_size
+from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import new_token
 from hopline_rpc.service import ORDER, Wiring
 from hopline_rpc.settings import ServiceSettings
@@ -192,3 +192,18 @@ def test_a_service_that_was_given_no_neighbour_says_which_it_misses() -> None:
 def test_the_registry_opens_first_and_the_gateway_after_the_relay() -> None:
     assert ORDER.index("registry") == 0
     assert ORDER.index("quota") < ORDER.index("relay") < ORDER.index("gateway")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fitting"),
+    [([], 0), ([11], 1), ([11, 1], 1), ([5, 5], 2), ([5, 5, 1], 2), ([5, 6], 1), ([0, 0, 10, 0, 1], 4)],
+)
+def test_a_page_holds_what_fits_and_one_item_in_any_case(sizes: list[int], fitting: int) -> None:
+    class Item:
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+        def ByteSize(self) -> int:
+            return self.size
+
+    assert [item.size for item in fit(map(Item, sizes), 10)] == sizes[:fitting]

@@ -12,17 +12,30 @@ import hmac
 import json
 import secrets
 from binascii import Error as DecodeError
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from hopline_rpc.errors import HoplineError, invalid
 
 DEFAULT_SIZE: Final = 50
 MAX_SIZE: Final = 200
+# Far below what gRPC takes, since other surfaces write the same items in more bytes.
+PAGE_BYTES: Final = 2 * 1024 * 1024
 _TAG: Final = 12
 _MAX_TOKEN: Final = 2048
 
 Position = list[str | int | float | None]
+
+
+class Sized(Protocol):
+    """A message that knows its size on the wire."""
+
+    def ByteSize(self) -> int:  # noqa: N802 - protobuf's own name
+        """Return the bytes it takes."""
+        ...
+
+
+Item = TypeVar("Item", bound=Sized)
 
 
 def page_size(requested: int, *, default: int = DEFAULT_SIZE, most: int = MAX_SIZE) -> int:
@@ -30,6 +43,21 @@ def page_size(requested: int, *, default: int = DEFAULT_SIZE, most: int = MAX_SI
     if requested < 0:
         raise invalid("page_size", "must not be negative")
     return min(requested or default, most)
+
+
+def fit(items: Iterable[Item], most: int = PAGE_BYTES) -> list[Item]:
+    """Return the first of these items that fit into a page of `most` bytes, and one in any case.
+
+    Takes no more from `items` than it needs to look at.
+    """
+    page: list[Item] = []
+    size = 0
+    for item in items:
+        size += item.ByteSize()
+        if page and size > most:
+            break
+        page.append(item)
+    return page
 
 
 class Pager:

@@ -12,7 +12,7 @@ from hopline.relay.v1 import audit_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import ADMIN, VIEWER
 from hopline_rpc.clock import from_timestamp, to_timestamp
-from hopline_rpc.paging import Pager, page_size
+from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, Row
 
@@ -59,9 +59,10 @@ class Audit:
         seen = int(position[0]) if position and isinstance(position[0], int) else None
         after, before = (0, seen or _END) if request.descending else (seen or 0, _END)
         rows = await self._read(wanted, after, before, descending=request.descending, most=size + 1)
-        response = pb.ListEventsResponse(events=[_event(row) for row in rows[:size]])
-        if len(rows) > size:
-            response.next_page_token = self._pager.token(query, [rows[size - 1].seq])
+        page = fit(_event(row) for row in rows[:size])
+        response = pb.ListEventsResponse(events=page)
+        if len(rows) > len(page):
+            response.next_page_token = self._pager.token(query, [rows[len(page) - 1].seq])
         return response
 
     async def watch(
@@ -79,10 +80,11 @@ class Audit:
                     principal.workspace_id, self._agents(principal, request.agent), request.action
                 )
                 rows = await self._read(wanted, seen, _END, descending=False, most=_PAGE)
-                if rows:
-                    seen = rows[-1].seq
-                    yield pb.WatchEventsResponse(events=[_event(row) for row in rows])
-                if len(rows) < _PAGE:
+                page = fit(_event(row) for row in rows)
+                if page:
+                    seen = rows[len(page) - 1].seq
+                    yield pb.WatchEventsResponse(events=page)
+                if len(page) == len(rows) < _PAGE:
                     await news.wait()
         finally:
             del self._watching[news]

@@ -9,7 +9,7 @@ from typing import Any
 from hopline.relay.v1 import delegation_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import OPERATOR, VIEWER
-from hopline_rpc.paging import Pager, page_size
+from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, Row, select
 
@@ -131,9 +131,10 @@ class Delegations:
             return _newest(connection, principal.workspace_id, agents, narrowed, before, size + 1)
 
         rows = await self._journal.read(read)
-        response = pb.ListTurnsResponse(turns=[self._views.turn(principal, row) for row in rows[:size]])
-        if len(rows) > size:
-            response.next_page_token = self._pager.token(query, [rows[size - 1].ordinal])
+        page = fit(self._views.turn(principal, row) for row in rows[:size])
+        response = pb.ListTurnsResponse(turns=page)
+        if len(rows) > len(page):
+            response.next_page_token = self._pager.token(query, [rows[len(page) - 1].ordinal])
         return response
 
 

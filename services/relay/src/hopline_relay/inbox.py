@@ -12,6 +12,7 @@ from hopline_directory import Directory
 from hopline_rpc import telemetry
 from hopline_rpc.clock import Clock
 from hopline_rpc.ids import IdMaker
+from hopline_rpc.paging import fit
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, Row, bindparam, func, select, update
 
@@ -141,10 +142,19 @@ class Inbox:
                     await self._endings.end(Ending(withdrawal(row)))
             if not rows:
                 return []
-            taken = await self._take(principal, standing, mine) if mine else []
+            taken = (
+                await self._take(principal, standing, self._fitting(principal, mine, found)) if mine else []
+            )
             if taken:
                 return taken
         return []
+
+    def _fitting(self, principal: Principal, rows: Sequence[Row[Any]], found: Found) -> Sequence[Row[Any]]:
+        """Return the first of the turns whose messages fit into one answer; what is left stays unread."""
+        keys = [(row.workspace_id, row.message_id) for row in rows]
+        return rows[
+            : len(fit(self._views.message(principal, found.messages[key], found.copies[key]) for key in keys))
+        ]
 
     async def _take(self, principal: Principal, standing: Standing, rows: Sequence[Row[Any]]) -> list[Start]:
         """Make queued turns running, as one in the session of the call."""

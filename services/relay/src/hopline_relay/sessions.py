@@ -10,7 +10,7 @@ from hopline.relay.v1 import session_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import VIEWER, AgentRecord
 from hopline_rpc.clock import Clock, to_timestamp
-from hopline_rpc.paging import Pager, page_size
+from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, Row, and_, func, select
 
@@ -60,11 +60,10 @@ class Sessions:
             return rows, _last_at(connection, rows)
 
         rows, last_at = await self._journal.read(read)
-        response = pb.ListSessionsResponse(
-            sessions=[self._views.session(principal, row, last_at[row.id]) for row in rows[:size]]
-        )
-        if len(rows) > size:
-            response.next_page_token = self._pager.token(query, [rows[size - 1].ordinal])
+        page = fit(self._views.session(principal, row, last_at[row.id]) for row in rows[:size])
+        response = pb.ListSessionsResponse(sessions=page)
+        if len(rows) > len(page):
+            response.next_page_token = self._pager.token(query, [rows[len(page) - 1].ordinal])
         return response
 
     def _visible(self, principal: Principal, ref: str) -> list[Any]:
@@ -102,14 +101,13 @@ class Sessions:
         entries = await self._journal.read(
             lambda connection: _transcript(connection, session, after, size + 1)
         )
+        page = fit(self._entry(principal, session, *entry) for entry in entries[:size])
         if principal.kind == "agent":
             self._inbox.touch(principal)
-            await self._take_shown(principal, entries[:size])
-        response = pb.ReadSessionResponse(
-            entries=[self._entry(principal, session, *entry) for entry in entries[:size]]
-        )
-        if len(entries) > size:
-            response.next_page_token = self._pager.token(query, [entries[size - 1][0]])
+            await self._take_shown(principal, entries[: len(page)])
+        response = pb.ReadSessionResponse(entries=page)
+        if len(entries) > len(page):
+            response.next_page_token = self._pager.token(query, [entries[len(page) - 1][0]])
         return response
 
     async def _take_shown(self, principal: Principal, entries: Sequence[_Entry]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import VIEWER
-from hopline_rpc.paging import Pager, page_size
+from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, Row, select
 
@@ -49,11 +49,10 @@ class Threads:
             return rows, _members(connection, principal.workspace_id, [row.id for row in rows])
 
         rows, members = await self._journal.read(read)
-        response = pb.ListThreadsResponse(
-            threads=[self._views.thread(principal, row, members[row.id]) for row in rows[:size]]
-        )
-        if len(rows) > size:
-            response.next_page_token = self._pager.token(query, [rows[size - 1].last_ordinal])
+        page = fit(self._views.thread(principal, row, members[row.id]) for row in rows[:size])
+        response = pb.ListThreadsResponse(threads=page)
+        if len(rows) > len(page):
+            response.next_page_token = self._pager.token(query, [rows[len(page) - 1].last_ordinal])
         return response
 
     def _parties(self, principal: Principal, ref: str) -> list[str] | None:
@@ -83,18 +82,26 @@ class Threads:
         if principal.kind == "agent":
             self._inbox.touch(principal)
         rows, copies = await self._page(workspace_id, request.thread_id, after, size + 1)
-        if self._takes(principal, rows[:size], copies):
+        page = fit(self._shown(principal, rows[:size], copies))
+        shown = rows[: len(page)]
+        if self._takes(principal, shown, copies):
             standing = await self._inbox.standing(principal, request.caller_session_id, "")
-            await self._inbox.take_shown(principal, standing, [row.id for row in rows[:size]])
-            rows, copies = await self._page(workspace_id, request.thread_id, after, size + 1)
-        response = pb.ListMessagesResponse(
-            messages=[
-                self._views.message(principal, row, copies[workspace_id, row.id]) for row in rows[:size]
-            ]
-        )
-        if len(rows) > size:
-            response.next_page_token = self._pager.token(query, [rows[size - 1].seq])
+            await self._inbox.take_shown(principal, standing, [row.id for row in shown])
+            fresh, copies = await self._page(workspace_id, request.thread_id, after, len(shown))
+            page = list(self._shown(principal, fresh, copies))
+        response = pb.ListMessagesResponse(messages=page)
+        if len(rows) > len(shown):
+            response.next_page_token = self._pager.token(query, [shown[-1].seq])
         return response
+
+    def _shown(
+        self,
+        principal: Principal,
+        rows: Sequence[Row[Any]],
+        copies: dict[tuple[str, str], list[Row[Any]]],
+    ) -> Iterator[pb.Message]:
+        for row in rows:
+            yield self._views.message(principal, row, copies[row.workspace_id, row.id])
 
     def _may_read(self, principal: Principal, members: Sequence[tuple[str, str]]) -> bool:
         if any(identifier == principal.id for _, identifier in members):
@@ -173,11 +180,10 @@ class Threads:
 
         queued, found, copies = await self._journal.read(read)
         keys = [(agent.workspace_id, row.message_id) for row in queued[:size]]
-        response = pb.PeekInboxResponse(
-            messages=[self._views.message(principal, found[key], copies[key]) for key in keys]
-        )
-        if len(queued) > size:
-            response.next_page_token = self._pager.token(query, [queued[size - 1].ordinal])
+        page = fit(self._views.message(principal, found[key], copies[key]) for key in keys)
+        response = pb.PeekInboxResponse(messages=page)
+        if len(queued) > len(page):
+            response.next_page_token = self._pager.token(query, [queued[len(page) - 1].ordinal])
         return response
 
 
