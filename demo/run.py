@@ -8,8 +8,10 @@ streamable HTTP. Every step checks what came back; the first surprise ends the d
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import time
+from types import FrameType
 
 import scenes
 from local_mesh import DemoError, LocalMesh
@@ -31,16 +33,29 @@ async def play(mesh: LocalMesh) -> None:
     show_trace(mesh, turn_id)
 
 
+def cause(error: BaseException) -> BaseException:
+    """Return what went wrong, out of the task groups through which it came."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """End as by Ctrl-C: nothing may stay behind."""
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     """Run the demo; return the process's exit status."""
     started = time.monotonic()
+    signal.signal(signal.SIGTERM, interrupt)
     mesh = LocalMesh(console)
     try:
         with mesh:
             mesh.start()
             asyncio.run(play(mesh))
-    except DemoError as failed:
-        console.print(f"[bold red]demo failed:[/] {failed}")
+    except (DemoError, ExceptionGroup) as failed:
+        console.print(f"demo failed: {cause(failed)}", style="bold red", markup=False)
         mesh.show_logs()
         return 1
     except KeyboardInterrupt:

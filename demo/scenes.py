@@ -9,12 +9,23 @@ from mcp import Client
 from rich.console import Console
 
 BODY_LIMIT = 65536  # bytes of UTF-8 in one message
+CHECKS = 4  # an ask waits 50 s at most; on a busy machine the answer may take longer
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> tuple[bool, dict[str, Any]]:
     """Call a tool; return whether it was refused, and the structured result."""
     result = await client.call_tool(tool, arguments, read_timeout_seconds=60)
     return bool(result.is_error), dict(result.structured_content or {})
+
+
+async def ask(client: Client, agent: str, text: str) -> tuple[bool, dict[str, Any]]:
+    """Ask an agent, and check for its answer where it takes longer than one call waits."""
+    refused, result = await call(client, "ask", agent=agent, text=text)
+    for _ in range(CHECKS):
+        if refused or result["status"] not in ("queued", "running"):
+            break
+        refused, result = await call(client, "check", turn_id=result["turn_id"])
+    return refused, result
 
 
 async def list_peers(client: Client, console: Console) -> None:
@@ -47,7 +58,7 @@ async def fan_out(client: Client, console: Console) -> None:
 
 async def delegation(client: Client, console: Console) -> str:
     """An ask that a peer answers after asking a third; returns the id of its turn."""
-    refused, result = await call(client, "ask", agent="researcher", text="Where do swifts sleep?")
+    refused, result = await ask(client, "researcher", "Where do swifts sleep?")
     expect(not refused and result["status"] == "completed", f"ask researcher gave {result}")
     expect("reviewer says" in result["reply"], f"the researcher answered {result['reply']!r}")
     console.print(f"[cyan]ask[/]          researcher  [green]{result['reply']}[/]")
@@ -56,7 +67,7 @@ async def delegation(client: Client, console: Console) -> str:
 
 async def loop(client: Client, console: Console) -> None:
     """Concierge and researcher ask each other until the depth rail ends it."""
-    refused, result = await call(client, "ask", agent="concierge", text="loop, please")
+    refused, result = await ask(client, "concierge", "loop, please")
     expect(not refused and result["status"] == "completed", f"the loop gave {result}")
     expect("too many agents in a row" in result["reply"], f"the loop answered {result['reply']!r}")
     console.print(f"[cyan]ask[/]          concierge, in a loop  [yellow]{result['reply']}[/]")
@@ -73,7 +84,7 @@ async def foreign(client: Client, console: Console) -> None:
     """An agent of another workspace answers like one that never existed."""
     answers = []
     for name in ("stranger", "nobody-at-all"):
-        refused, result = await call(client, "ask", agent=name, text="hello?")
+        refused, result = await ask(client, name, "hello?")
         expect(refused and result["error"]["code"] == "not_found", f"ask {name} gave {result}")
         answers.append(result["error"]["message"].replace(name, "NAME"))
     expect(answers[0] == answers[1], f"a foreign agent can be told from none: {answers}")

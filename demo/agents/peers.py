@@ -32,6 +32,14 @@ async def call(tool: str, **arguments: Any) -> tuple[bool, dict[str, Any]]:
         return bool(result.is_error), dict(result.structured_content or {})
 
 
+async def ask(agent: str, text: str) -> tuple[bool, dict[str, Any]]:
+    """Ask another agent, and check for its answer for as long as it is at work."""
+    refused, result = await call("ask", agent=agent, text=text)
+    while not refused and result["status"] in ("queued", "running"):
+        refused, result = await call("check", turn_id=result["turn_id"])
+    return refused, result
+
+
 def message() -> dict[str, Any]:
     """Return the message this turn is about, as the mesh delivered it."""
     found: dict[str, Any] = json.loads(Path(os.environ["HOPLINE_MESSAGE_FILE"]).read_text())

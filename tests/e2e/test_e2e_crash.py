@@ -66,7 +66,8 @@ class Load:
             try:
                 await start.attempt(client)
             except HoplineError as error:
-                assert error.reason in UNKNOWN, error
+                if error.reason not in UNKNOWN:
+                    raise
                 return
 
     def _next(self, sender: Agent) -> Start:

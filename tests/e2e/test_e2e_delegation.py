@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hopline_client import Turn
 
-from tests.support.mesh_process import MeshProcess, Space, call, shout
+from tests.support.mesh_process import Held, MeshProcess, Space, call, shout
 
 MODES = ("legacy", "2026-07-28")
 
@@ -68,6 +68,24 @@ async def test_a_loop_of_commands_is_ended_by_the_depth_rail(space: Space) -> No
     ]
     refusal = (await space.events("message.refused"))[0]
     assert refusal.details["code"] == "depth_exceeded"
+
+
+async def test_a_second_mesh_on_the_same_data_is_refused_and_the_first_goes_on_with_its_work(
+    space: Space, mesh: MeshProcess
+) -> None:
+    ada, bob = await space.agents("ada", "bob")
+    handler = Held()
+    await space.work(bob, handler)
+    asking = asyncio.create_task(space.client(ada).ask("bob", "tea"))
+    await handler.begun()
+    before = mesh.endpoints_file.read_bytes()
+    second = await asyncio.to_thread(mesh.hopline, "up", "--any-port")
+    assert second.returncode == 1
+    complaint = f"error: a mesh is already running on {mesh.data} (pid {mesh.up.pid}); "
+    assert second.stderr == f"{complaint}stop it, or choose another --data\n"
+    assert mesh.endpoints_file.read_bytes() == before
+    handler.go_on.set()
+    assert (await asking).text == "tea, answered at attempt 1"
 
 
 async def test_a_delegation_over_three_agents_is_one_trace_of_nested_spans(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
+from asyncio.subprocess import PIPE
 from urllib.parse import urlsplit
 
 from tests.support.mesh_process import HOPLINE, Agent, Held, Space, call, clean_environment, until
@@ -81,14 +81,14 @@ async def test_the_work_for_a_killed_stdio_client_goes_on_and_its_answer_waits_i
     await space.work(bob, handler)
     where = {"HOPLINE_URL": space.mesh.endpoints["gateway"], "HOPLINE_TOKEN_FILE": str(ada.token_file)}
     env = clean_environment(space.mesh.processes.folder, where)
-    with subprocess.Popen([HOPLINE, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as pipe:
+    pipe = await asyncio.create_subprocess_exec(HOPLINE, "mcp", stdin=PIPE, stdout=PIPE, env=env)
+    try:
         assert pipe.stdin
-        try:
-            pipe.stdin.write(f"{ASK}\n".encode())
-            pipe.stdin.flush()
-            await handler.begun()
-        finally:
-            pipe.kill()
+        pipe.stdin.write(f"{ASK}\n".encode())
+        await handler.begun()
+    finally:
+        pipe.kill()
+        await pipe.wait()
     await nobody_waits(space)
     handler.go_on.set()
     await the_answer_is_in_the_inbox_of(space, ada)

@@ -126,6 +126,14 @@ class Process:
         self.popen.kill()
         self.popen.wait()
 
+    def kill_with_children(self) -> None:
+        """End it and all that it has started."""
+        family = psutil.Process(self.pid).children(recursive=True)
+        self.kill()
+        for each in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+
     async def ended(self, seconds: float = SECONDS) -> int:
         """Wait for its end, while this process goes on, and return its exit status."""
         await until(lambda: not self.is_running, f"the end of process {self.pid}", seconds)
@@ -173,7 +181,7 @@ class Processes:
                 each.wait(20)
         for each in running:
             if each.is_running:
-                each.kill()
+                each.kill_with_children()
 
 
 @contextlib.contextmanager
