@@ -62,6 +62,7 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def begin_empty(self) -> None:
         self.run(self.desk.seed(1))
+        self.model.today()  # the store has seen this day: set back, the clock takes neither below it
 
     # -- messages ------------------------------------------------------------------------------------
 
