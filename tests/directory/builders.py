@@ -87,7 +87,7 @@ class World:
 
     def slugs(self, caller: Principal) -> list[str]:
         """Return whom a caller may start something on."""
-        return [agent.slug for agent in self.view.peers(caller)]
+        return [agent.slug for agent in self.view.peers_after(caller, "", 1000)[0]]
 
 
 def household() -> World:

@@ -277,7 +277,18 @@ def test_lists_look_ups_and_the_claim_of_a_turn_all_follow_the_rules(
                 continue
             expected = [b for b in NAMES if model_reaches(held, given, a, b)]
             assert world.slugs(caller) == expected
+            assert paged(world, caller, 1) == paged(world, caller, 2) == expected
             check_look_ups(world, held[a], caller, expected)
+
+
+def paged(world: World, caller: Principal, count: int) -> list[str]:
+    found: list[str] = []
+    more = True
+    while more:
+        page, more = world.view.peers_after(caller, found[-1] if found else "", count)
+        assert len(page) == count or not more
+        found += [agent.slug for agent in page]
+    return found
 
 
 def check_look_ups(world: World, own: ModelAgent, caller: Principal, expected: list[str]) -> None:

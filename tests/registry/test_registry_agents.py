@@ -16,6 +16,7 @@ from hopline.registry.v1.agent_pb2 import (
     ListAgentsRequest,
     PauseAgentRequest,
     ResumeAgentRequest,
+    ServerTool,
     UpdateAgentRequest,
     Wake,
 )
@@ -28,6 +29,7 @@ from hopline.registry.v1.identity_pb2 import (
 from hopline.registry.v1.visibility_pb2 import GetSelfRequest
 from hopline.registry.v1.workspace_pb2 import Policy, UpdatePolicyRequest
 from hopline_directory import ADMIN, OPERATOR, VIEWER
+from hopline_registry.agents import MAX_DEFINITION
 from hopline_rpc.errors import HoplineError, to_status
 
 from tests.registry.builders import Caller, Rig, refusal
@@ -519,3 +521,21 @@ async def test_the_children_of_a_deleted_lead_stay_without_a_parent(rig: Rig) ->
     await rig.admin.agents.DeleteAgent(DeleteAgentRequest(agent="lead"))
     child = (await rig.admin.agents.GetAgent(GetAgentRequest(agent="child"))).agent
     assert (child.parent_agent_id, child.is_subagent) == ("", True)
+
+
+async def test_a_definition_takes_one_mebibyte_at_most(rig: Rig) -> None:
+    tools = [ServerTool(name=f"tool-{number}", description="t" * 2000) for number in range(100)]
+    agent, _ = await rig.agent("Planner", soul="\N{GRINNING FACE}" * 65_536, server_tools=tools)
+    room = MAX_DEFINITION - agent.ByteSize()
+    agent.server_tools[0].input_schema["title"] = "x" * (room - 200)
+    mask = FieldMask(paths=["server_tools"])
+    fits = await rig.admin.agents.UpdateAgent(
+        UpdateAgentRequest(agent_ref=agent.id, agent=agent, update_mask=mask)
+    )
+    assert MAX_DEFINITION - 200 < fits.agent.ByteSize() <= MAX_DEFINITION
+    agent.server_tools[0].input_schema["title"] = "x" * room
+    error = await refusal(
+        rig.admin.agents.UpdateAgent(UpdateAgentRequest(agent_ref=agent.id, agent=agent, update_mask=mask))
+    )
+    assert error.reason == "invalid_argument"
+    assert "the limit is 1048576 (1 MiB)" in error.message

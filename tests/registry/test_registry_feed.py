@@ -328,3 +328,16 @@ async def test_a_guard_ends_the_calls_of_whoever_is_revoked(rig: Rig) -> None:
     await rig.clock.advance(1.1)
     assert (await refusal(asking)).reason == "unavailable"
     await guard.close()
+
+
+async def test_many_large_changes_come_in_parts_that_can_be_carried(rig: Rig) -> None:
+    seq = head(rig)
+    soul = "\N{GRINNING FACE}" * 65_536
+    for number in range(12):
+        await rig.agent(f"agent {number}", soul=soul, instructions=soul)
+    watch = Watch(await rig.service(), from_seq=seq)
+    sizes = []
+    while not watch.changes or watch.changes[-1].seq < head(rig):
+        sizes.append((await watch.read()).ByteSize())
+    assert [change.seq for change in watch.changes] == list(range(seq + 1, head(rig) + 1))
+    assert max(sizes) < 2 * 1024 * 1024

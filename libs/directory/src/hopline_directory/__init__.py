@@ -1,8 +1,8 @@
 """The live view of who exists and the rules of who may reach whom."""
 
 from hopline_directory.directory import Directory, Gap, not_found, one_of
-from hopline_directory.follower import ASK_SECONDS, STALE_SECONDS, Follower, Listener
-from hopline_directory.guard import Guard, LiveAuthenticator, end_revoked, exchange_at
+from hopline_directory.follower import Follower
+from hopline_directory.guard import Guard, end_revoked
 from hopline_directory.records import (
     ADMIN,
     NO_ROLE,
@@ -20,19 +20,15 @@ from hopline_directory.state import REVOKED_SECONDS, View
 
 __all__ = [
     "ADMIN",
-    "ASK_SECONDS",
     "NO_ROLE",
     "OPERATOR",
     "REVOKED_SECONDS",
-    "STALE_SECONDS",
     "VIEWER",
     "AgentRecord",
     "Directory",
     "Follower",
     "Gap",
     "Guard",
-    "Listener",
-    "LiveAuthenticator",
     "Policy",
     "Rate",
     "Relation",
@@ -41,7 +37,6 @@ __all__ = [
     "View",
     "WorkspaceRecord",
     "end_revoked",
-    "exchange_at",
     "not_found",
     "one_of",
 ]

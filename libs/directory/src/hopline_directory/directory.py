@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -144,17 +145,17 @@ class Directory:
 
     # -- reach -------------------------------------------------------------------------------------
 
-    def peers(self, caller: Principal) -> list[AgentRecord]:
-        """Return the agents on which the caller may start something, in order of slug.
+    def peers_after(self, caller: Principal, slug: str, count: int) -> tuple[list[AgentRecord], bool]:
+        """Return at most `count` of the agents on which the caller may start something, in order of slug.
 
-        Empty for an agent that is paused or receive-only, and for plugins and services.
+        Those behind `slug`, and whether more follow. None for an agent that is paused or receive-only,
+        and for plugins and services. Costs the page, not the workspace.
         """
-        if caller.kind == "agent":
-            agent = self.agent(caller.workspace_id, caller.id)
-            if agent is None or rules.why_inactive(agent) or agent.kind == "receive_only":
-                return []
-        view = self._visible(caller)
-        return [agent for agent in view.ordered if agent.id != caller.id]
+        ordered = self._startable(caller).ordered
+        start = bisect_right(ordered, slug, key=lambda agent: agent.slug)
+        # One more tells that more follow, another one may be the caller.
+        found = [agent for agent in ordered[start : start + count + 2] if agent.id != caller.id]
+        return found[:count], len(found) > count
 
     def resolve(self, caller: Principal, ref: str) -> AgentRecord:
         """Return the agent that `ref` (id, else slug, else name) means among the caller's peers.
@@ -172,11 +173,7 @@ class Directory:
 
     def may_start_on(self, caller: Principal, agent_id: str) -> bool:
         """Tell whether the caller may start something on an agent right now."""
-        if caller.kind == "agent":
-            agent = self.agent(caller.workspace_id, caller.id)
-            if agent is None or rules.why_inactive(agent) or agent.kind == "receive_only":
-                return False
-        return agent_id != caller.id and agent_id in self._visible(caller).ids
+        return agent_id != caller.id and agent_id in self._startable(caller).ids
 
     def resolve_for_person(self, user: Principal, ref: str, role: int) -> AgentRecord:
         """Return the agent that `ref` means among those on which a person holds `role` or more.
@@ -259,13 +256,21 @@ class Directory:
         own = workspace.agents.get(caller.id) if caller.kind == "agent" else None
         if own is None:
             return _EMPTY
-        # Agents alike in owner, crew and reach share one view. One that its own reach leaves out needs
-        # a view to itself, since whoever looks is in it.
+        # Agents alike in owner and crew share one view. One with a reach list, or one that the others of
+        # its owner do not see, has a view to itself: whoever looks is always in it.
         alone = own.id if own.reach or _why_unknown(workspace, own, own) else ""
         return workspace.view(
-            (own.owner_id, rules.crew_of(own), own.reach, alone),
+            (own.owner_id, rules.crew_of(own), alone),
             _active_and(lambda other: other.id == own.id or _why_unknown(workspace, own, other) is None),
         )
+
+    def _startable(self, caller: Principal) -> View:
+        """Return the map of a caller's look-ups; nothing is in it when the caller may start nothing."""
+        if caller.kind == "agent":
+            agent = self.agent(caller.workspace_id, caller.id)
+            if agent is None or rules.why_inactive(agent) or agent.kind == "receive_only":
+                return _EMPTY
+        return self._visible(caller)
 
     def _check_may_start(self, caller: Principal) -> None:
         agent = self.agent(caller.workspace_id, caller.id)

@@ -72,11 +72,6 @@ class Follower:
         """Whether the registry was heard of within the last 500 ms, and the view holds what it said."""
         return self._heard is not None and self._clock.monotonic() - self._heard <= STALE_SECONDS
 
-    def check_fresh(self) -> None:
-        """Refuse with `unavailable` when the view may be out of date."""
-        if not self.fresh:
-            raise HoplineError("unavailable", "the registry cannot be reached just now; try again")
-
     async def ensure_fresh(self) -> None:
         """Return at once when the view is fresh, else ask the registry; no answer is `unavailable`."""
         if self.fresh:
@@ -91,7 +86,10 @@ class Follower:
         except TimeoutError:
             if self._asking is asking:
                 self._asking = None
-            self.check_fresh()
+            if not self.fresh:
+                raise HoplineError(
+                    "unavailable", "the registry cannot be reached just now; try again"
+                ) from None
 
     async def _run(self) -> None:
         try:

@@ -22,6 +22,7 @@ from hopline_registry.store import workspaces
 from hopline_registry.tokens import FIRST, mint, revoke
 
 _NAMES: Final = tuple(each.name for each in fields(AgentRecord))
+MAX_DEFINITION: Final = 1024 * 1024
 # What the mesh gives to a new agent, whatever its creator says.
 _GIVEN: Final = frozenset({"id", "workspace_id", "slug", "state", "created_at", "deleted"})
 
@@ -163,6 +164,7 @@ class _Definition:
             agent = replace(agent, is_subagent=True)
         self._check_crew(before, agent)
         self._check_wake(before, agent)
+        _check_size(agent)
         if agent.is_default and not before.is_default:
             self._take_over_default(agent)
         return agent
@@ -233,6 +235,13 @@ class _Definition:
             demoted = replace(earlier, is_default=False)
             rows.save_agent(self._tx.conn, demoted)
             _changed(self._tx, demoted, "agent.updated", ["is_default"])
+
+
+def _check_size(agent: AgentRecord) -> None:
+    """Keep a definition to what one message of the feed, or the start of a turn, can carry with others."""
+    size = agent_message(agent).ByteSize()
+    if size > MAX_DEFINITION:
+        raise invalid("agent", f"its definition takes {size} bytes; the limit is {MAX_DEFINITION} (1 MiB)")
 
 
 def _differing(before: AgentRecord, agent: AgentRecord) -> list[str]:

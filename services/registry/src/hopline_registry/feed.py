@@ -17,6 +17,7 @@ from hopline.registry.v1.visibility_pb2 import Change, WatchChangesResponse
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock, wait_for
 from hopline_rpc.errors import HoplineError
+from hopline_rpc.paging import fit
 from hopline_store import Reader
 
 from hopline_registry.store import feed as rows
@@ -26,8 +27,8 @@ CONSUMED_SECONDS: Final = 1.0
 MAX_WATCHERS: Final = 256
 _PAGE: Final = 200
 _IN_MEMORY: Final = 2_000
-# An agent's definition may have 200 KB; a page of a snapshot must fit into one message.
-_SNAPSHOT_BYTES: Final = 1_000_000
+# What is sent at once must fit into one message, and an agent's definition alone may have 1 MiB.
+_PAGE_BYTES: Final = 1_000_000
 
 Listener = Callable[[list[Change]], None]
 
@@ -153,9 +154,9 @@ class Feed:
             return None
         if self._recent and self._recent[0].seq <= seq + 1:
             start = seq + 1 - self._recent[0].seq
-            return list(islice(self._recent, start, start + _PAGE))
+            return fit(islice(self._recent, start, start + _PAGE), _PAGE_BYTES)
         found = await self._reader.run(lambda conn: rows.after(conn, seq, _PAGE))
-        return found if found and found[0].seq == seq + 1 else None
+        return fit(found, _PAGE_BYTES) if found and found[0].seq == seq + 1 else None
 
     def _snapshot(self) -> Iterator[WatchChangesResponse]:
         """Yield the view as it is now, in pages; the last one says that it is the last."""
@@ -164,7 +165,7 @@ class Feed:
         for change in self._directory.snapshot():
             page.changes.append(change)
             size += change.ByteSize()
-            if size > _SNAPSHOT_BYTES:
+            if size > _PAGE_BYTES:
                 yield page
                 page, size = WatchChangesResponse(head_seq=head, snapshot=True), 0
         page.snapshot_end = True

@@ -4,18 +4,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 from hopline.registry.v1 import agent_pb2 as pb
 from hopline.registry.v1.agent_pb2_grpc import AgentServiceServicer
 from hopline_directory.convert import agent_message, agent_record
 from hopline_rpc.auth import current_principal
-from hopline_rpc.paging import Pager
+from hopline_rpc.paging import Pager, page_size
 
 from hopline_registry.agents import Agents
 from hopline_registry.domain.agents import UPDATABLE, WHY_FIXED
 from hopline_registry.servicers.masks import chosen, overlay
-from hopline_registry.servicers.pages import page_of
 
 
 class AgentServicer(AgentServiceServicer):
@@ -36,8 +36,13 @@ class AgentServicer(AgentServiceServicer):
         caller = current_principal()
         query = ["agents", caller.workspace_id, caller.id]
         visible = self._agents.visible(caller).ordered
-        page, token = page_of(visible, self._pager, query, request.page_size, request.page_token)
-        return pb.ListAgentsResponse(agents=[agent_message(agent) for agent in page], next_page_token=token)
+        (after,) = self._pager.position(query, request.page_token) or [""]
+        start = bisect_right(visible, str(after), key=lambda agent: agent.slug)
+        end = start + page_size(request.page_size)
+        return pb.ListAgentsResponse(
+            agents=[agent_message(agent) for agent in visible[start:end]],
+            next_page_token=self._pager.token(query, [visible[end - 1].slug]) if end < len(visible) else "",
+        )
 
     async def UpdateAgent(self, request: pb.UpdateAgentRequest, context: Any) -> pb.UpdateAgentResponse:
         caller = current_principal()

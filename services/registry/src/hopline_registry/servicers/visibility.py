@@ -21,11 +21,10 @@ from hopline_directory.convert import (
 )
 from hopline_rpc.auth import current_principal
 from hopline_rpc.errors import HoplineError
-from hopline_rpc.paging import Pager
+from hopline_rpc.paging import Pager, page_size
 from hopline_rpc.principals import Principal
 
 from hopline_registry.feed import Feed
-from hopline_registry.servicers.pages import page_of
 
 log = logging.getLogger("hopline.registry")
 
@@ -41,10 +40,11 @@ class VisibilityServicer(VisibilityServiceServicer):
     async def ListPeers(self, request: pb.ListPeersRequest, context: Any) -> pb.ListPeersResponse:
         caller = current_principal()
         query = ["peers", caller.workspace_id, caller.id]
-        peers = self._directory.peers(caller)
-        page, token = page_of(peers, self._pager, query, request.page_size, request.page_token)
+        (after,) = self._pager.position(query, request.page_token) or [""]
+        page, more = self._directory.peers_after(caller, str(after), page_size(request.page_size))
         return pb.ListPeersResponse(
-            peers=[self._peer(caller, agent) for agent in page], next_page_token=token
+            peers=[self._peer(caller, agent) for agent in page],
+            next_page_token=self._pager.token(query, [page[-1].slug]) if more else "",
         )
 
     async def Resolve(self, request: pb.ResolveRequest, context: Any) -> pb.ResolveResponse:
