@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from buf.validate import validate_pb2
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
+from hopline.registry.v1.identity_pb2 import AuthenticateRequest
 from hopline.relay.v1.message_pb2 import AskRequest, CheckRequest, DoneRequest, ReplyRequest, SendRequest
 from hopline.relay.v1.session_pb2 import PromptRequest
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.validation import check
+
+from tests.contract.walk import METHODS, Method
 
 FOX = "🦊"  # 4 bytes of UTF-8, one character
 E_ACUTE = "é"  # 2 bytes
@@ -203,3 +208,50 @@ def test_every_field_that_is_wrong_is_named() -> None:
         check(request)
     named = {field for field, _ in caught.value.violations}
     assert named == {"to", "text", "subject", "payload_json", "request_id"}
+
+
+# -- everything else ---------------------------------------------------------------------------------
+
+
+def _texts(
+    message: Any, path: str, seen: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, FieldDescriptor]]:
+    """Yield every text that a request of this type can hold, with where it stands."""
+    for field in message.fields:
+        where, inner = f"{path}.{field.name}", field.message_type
+        if field.type == FieldDescriptor.TYPE_STRING:
+            yield where, field
+        elif inner is None or inner.GetOptions().map_entry or inner.full_name in seen:
+            continue
+        elif inner.full_name.startswith("hopline."):
+            yield from _texts(inner, where, seen | {inner.full_name})
+
+
+def _is_bounded(field: FieldDescriptor) -> bool:
+    rules = field.GetOptions().Extensions[validate_pb2.field]
+    if not field.is_repeated:
+        text = rules.string
+        return bool(text.max_len or text.max_bytes or text.uuid or text.pattern or getattr(text, "in"))
+    each = rules.repeated.items.string
+    return bool(rules.repeated.max_items and (each.max_len or each.max_bytes))
+
+
+# Frames of a tunnel are bounded as a whole, and their texts where they are read.
+OUTER = [
+    method
+    for method in METHODS
+    if method.allowed != {"service"} and method.descriptor.input_type.name != "AttachRequest"
+]
+
+
+@pytest.mark.parametrize("method", OUTER, ids=lambda method: method.path)
+def test_every_text_that_comes_from_outside_has_a_limit(method: Method) -> None:
+    name = method.descriptor.name
+    endless = [where for where, field in _texts(method.descriptor.input_type, name) if not _is_bounded(field)]
+    assert endless == []
+
+
+@pytest.mark.parametrize(("size", "good"), [(16_383, True), (16_384, True), (16_385, False)])
+def test_a_token_has_at_most_16_kib(size: int, *, good: bool) -> None:
+    request = AuthenticateRequest(token="x" * size)
+    passes(request) if good else refused(request, "token")

@@ -423,6 +423,42 @@ async def test_reach_names_only_agents_that_its_maker_may_see(rig: Rig) -> None:
     assert hidden.message == never.message.replace("never", "hidden")
 
 
+def described(agent: Agent, size: int) -> Agent:
+    """Give an agent a tool with a schema that makes its whole definition take `size` bytes."""
+    tool = agent.server_tools.add(name="t")
+    tool.input_schema.update({"x": "y" * (size - 100_000)})
+    while (missing := size - agent.ByteSize()) > 0:
+        tool.input_schema.update({"x": tool.input_schema["x"] + "y" * missing})
+    return agent
+
+
+@pytest.mark.parametrize(("over", "result"), [(-1, "ok"), (0, "ok"), (1, "invalid_argument")])
+async def test_a_whole_definition_has_a_limit(rig: Rig, over: int, result: str) -> None:
+    agent, _ = await rig.agent("Planner")
+    wish = described(agent, MAX_DEFINITION + over)
+    request = UpdateAgentRequest(
+        agent_ref="planner", agent=wish, update_mask=FieldMask(paths=["server_tools"])
+    )
+    assert wish.ByteSize() == MAX_DEFINITION + over
+    assert await outcome(rig.admin.agents.UpdateAgent(request)) == result
+
+
+async def test_a_page_of_large_agents_ends_before_it_is_more_than_a_call_carries(rig: Rig) -> None:
+    for number in range(20):
+        await rig.agent(f"A{number:02}", soul="x" * 65_536, instructions="😀" * 65_536)
+    found: list[str] = []
+    token, pages = "", 0
+    while True:
+        page = await rig.admin.agents.ListAgents(ListAgentsRequest(page_size=50, page_token=token))
+        assert page.ByteSize() < 3_000_000
+        found += [agent.slug for agent in page.agents]
+        token, pages = page.next_page_token, pages + 1
+        if not token:
+            break
+    assert found == [f"a{number:02}" for number in range(20)]
+    assert pages == 4
+
+
 async def test_pausing_and_resuming_twice_is_once(rig: Rig) -> None:
     await rig.agent("Planner")
     for _ in range(2):

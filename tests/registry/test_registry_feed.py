@@ -89,6 +89,23 @@ async def test_a_large_snapshot_comes_in_parts(rig: Rig) -> None:
     assert list(map(str, view.snapshot())) == list(map(str, rig.registry.directory.snapshot()))
 
 
+async def test_many_large_changes_come_in_parts_from_memory_and_from_disk(rig: Rig) -> None:
+    start = head(rig)
+    for number in range(20):
+        await rig.agent(f"A{number}", soul="x" * 65_536, instructions="😀" * 65_536)
+
+    async def follow(current: Rig) -> None:
+        watch = Watch(await current.service(), start)
+        while not watch.changes or watch.changes[-1].seq < head(current):
+            assert (await watch.read()).ByteSize() < 3_000_000
+        assert [change.seq for change in watch.changes] == list(range(start + 1, head(current) + 1))
+
+    await follow(rig)
+    again = await rig.reopen()
+    await follow(again)
+    await again.registry.close()
+
+
 async def test_every_change_comes_once_without_gaps_under_concurrent_writes(rig: Rig) -> None:
     mesh = await rig.service()
     start = head(rig)

@@ -23,6 +23,8 @@ from hopline_registry.tokens import FIRST, mint, revoke
 
 _NAMES: Final = tuple(each.name for each in fields(AgentRecord))
 MAX_DEFINITION: Final = 1024 * 1024
+# All fields together, in bytes on the wire: several fit into one page of a list.
+MAX_DEFINITION: Final = 1024 * 1024
 # What the mesh gives to a new agent, whatever its creator says.
 _GIVEN: Final = frozenset({"id", "workspace_id", "slug", "state", "created_at", "deleted"})
 
@@ -162,6 +164,8 @@ class _Definition:
         agent = replace(before, **values)
         if agent.parent_agent_id:
             agent = replace(agent, is_subagent=True)
+        if (size := agent_message(agent).ByteSize()) > MAX_DEFINITION:
+            raise invalid("agent", f"the definition takes {size} bytes, more than {MAX_DEFINITION}")
         self._check_crew(before, agent)
         self._check_wake(before, agent)
         _check_size(agent)
