@@ -28,6 +28,15 @@ class BenchError(Exception):
     """Something could not be measured; the text says what and why."""
 
 
+def compile_once() -> None:
+    """Let every process of this run use modules compiled by an earlier one, as on anybody's machine.
+
+    Where nothing may be written beside the sources, starts would be measured with the compiler in them.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(FOLDER / "compiled")
+
+
 class Child:
     """A process that answers each line of JSON with one."""
 

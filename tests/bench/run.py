@@ -23,7 +23,7 @@ from tests.bench.measures import peers, sends, starts, tools
 from tests.bench.measures.asks import asks
 from tests.bench.measures.growth import growth
 from tests.bench.measures.memory import memory
-from tests.bench.processes import FOLDER, BenchError
+from tests.bench.processes import FOLDER, BenchError, compile_once
 from tests.bench.rig import Rig
 from tests.bench.rows import KINDS, Row, save
 from tests.bench.table import show
@@ -92,6 +92,7 @@ def main() -> int:
     """Run; return the exit status."""
     signal.signal(signal.SIGTERM, _ended)
     FOLDER.mkdir(parents=True, exist_ok=True)
+    compile_once()
     with_peers, full = (bool(os.environ.get(name)) for name in ("PEERS", "FULL"))
     try:
         known = {**MEASURES, **(FULL if full else {}), **(PEERS if with_peers else {})}
