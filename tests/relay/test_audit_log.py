@@ -93,3 +93,31 @@ async def test_a_watcher_sees_events_as_they_are_committed(mesh: RelayMesh) -> N
     response = await reading
     assert [event.message_id for event in response.events] == [sent.message_id]
     call.cancel()
+
+
+async def test_each_hidden_recipient_of_a_fan_out_has_its_own_true_reason(mesh: RelayMesh) -> None:
+    zoe = await mesh.person("zoe")
+    ada, _ = await mesh.agent("ada", owner_id=zoe.id), await mesh.agent("bob", owner_id=zoe.id)
+    await mesh.agent("theirs")
+    await mesh.pause(await mesh.agent("paused", owner_id=zoe.id))
+    for name in ("theirs", "paused", "never", "never"):
+        await refusal(ada.send("bob", name))
+    await mesh.relay.refusals.drained()
+    found = [
+        (event.details["message"], event.details["reason"], event.details["count"])
+        for event in await mesh.events("message.refused")
+    ]
+    assert found == [
+        ("there is no agent 'theirs'", "no_role", 1),
+        ("there is no agent 'paused'", "paused", 1),
+        ("there is no agent 'never'", "unknown", 2),
+    ]
+
+
+async def test_refusals_of_a_message_and_of_an_ask_do_not_share_a_row(mesh: RelayMesh) -> None:
+    ada = await mesh.agent("ada")
+    await refusal(ada.send("nobody"))
+    await refusal(ada.ask("nobody"))
+    await mesh.relay.refusals.drained()
+    kinds = [event.details["kind"] for event in await mesh.events("message.refused")]
+    assert kinds == ["message", "ask"]

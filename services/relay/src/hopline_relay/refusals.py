@@ -29,7 +29,7 @@ _KEPT: Final = 10_000
 # What is no refusal: the mesh itself failed.
 _FAILURES: Final = frozenset({"unavailable", "internal", "overloaded", "deadline_exceeded"})
 
-Key = tuple[str, str, str, str]
+Key = tuple[str, str, str, str, str]
 
 
 @dataclass(slots=True)
@@ -84,8 +84,7 @@ class Refusals:
             return
         principal, now = draft.principal, self._clock.now()
         self._count(principal)
-        target = draft.to[0] if draft.to else draft.message_id
-        key = (principal.workspace_id, principal.id, error.reason, target)
+        key = (principal.workspace_id, principal.id, error.reason, draft.kind, _target(draft, error))
         known = self._recent.get(key)
         if known is not None and known.at + _SAME_SECONDS > now:
             known.count += 1
@@ -150,6 +149,14 @@ class Refusals:
             if each.count > count:
                 self._writes.post(each)
         return [None] * len(counted)
+
+
+def _target(draft: Draft, error: HoplineError) -> str:
+    """Return what a refusal is about: the recipient that it names, else what the draft names first."""
+    named = error.details.get("agent")
+    if isinstance(named, str) and named:
+        return named
+    return draft.to[0] if draft.to else draft.message_id
 
 
 _RECOUNT = (
