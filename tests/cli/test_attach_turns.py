@@ -7,7 +7,8 @@ import json
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +117,10 @@ async def upstream(gateway: Gateway) -> AsyncIterator[Upstream]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return private_folder(tmp_path, shared=False)
+def folder() -> Iterator[Path]:
+    """The daemon's folder; not below pytest's own, whose paths are too long for sockets."""
+    with tempfile.TemporaryDirectory(prefix="hl-") as short:
+        yield private_folder(Path(short), shared=False)
 
 
 @pytest.fixture
