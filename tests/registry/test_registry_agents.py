@@ -165,6 +165,16 @@ async def test_a_bad_definition_is_refused_by_the_name_of_its_field(
     assert field in error.message
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+async def test_a_schema_with_what_is_no_number_in_json_is_refused(rig: Rig, number: float) -> None:
+    tool = ServerTool(name="t")
+    tool.input_schema.update({"maximum": number})
+    for call in (rig.agent("P", server_tools=[tool]), update(rig.admin, "planner", server_tools=[tool])):
+        error = await refusal(call)
+        assert error.reason == "invalid_argument"
+        assert "server_tools" in error.message
+
+
 @pytest.mark.parametrize("name", ["x", "x" * 200, "Family 👨‍👩‍👧", "Ünïcode 計画"])
 async def test_names_within_their_limits_are_taken(rig: Rig, name: str) -> None:
     assert (await rig.agent(name))[0].name == name
@@ -421,26 +431,6 @@ async def test_reach_names_only_agents_that_its_maker_may_see(rig: Rig) -> None:
     hidden = await refusal(update(helper, "mine", reach=["hidden"]))
     never = await refusal(update(helper, "mine", reach=["never"]))
     assert hidden.message == never.message.replace("never", "hidden")
-
-
-def described(agent: Agent, size: int) -> Agent:
-    """Give an agent a tool with a schema that makes its whole definition take `size` bytes."""
-    tool = agent.server_tools.add(name="t")
-    tool.input_schema.update({"x": "y" * (size - 100_000)})
-    while (missing := size - agent.ByteSize()) > 0:
-        tool.input_schema.update({"x": tool.input_schema["x"] + "y" * missing})
-    return agent
-
-
-@pytest.mark.parametrize(("over", "result"), [(-1, "ok"), (0, "ok"), (1, "invalid_argument")])
-async def test_a_whole_definition_has_a_limit(rig: Rig, over: int, result: str) -> None:
-    agent, _ = await rig.agent("Planner")
-    wish = described(agent, MAX_DEFINITION + over)
-    request = UpdateAgentRequest(
-        agent_ref="planner", agent=wish, update_mask=FieldMask(paths=["server_tools"])
-    )
-    assert wish.ByteSize() == MAX_DEFINITION + over
-    assert await outcome(rig.admin.agents.UpdateAgent(request)) == result
 
 
 async def test_a_page_of_large_agents_ends_before_it_is_more_than_a_call_carries(rig: Rig) -> None:

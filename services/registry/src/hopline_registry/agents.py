@@ -8,7 +8,7 @@ from typing import Final
 
 from hopline.registry.v1.agent_pb2 import CreateAgentRequest
 from hopline_directory import ADMIN, OPERATOR, VIEWER, AgentRecord, View
-from hopline_directory.convert import agent_message, agent_record
+from hopline_directory.convert import agent_message
 from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.principals import Principal
 
@@ -23,8 +23,6 @@ from hopline_registry.tokens import FIRST, mint, revoke
 
 _NAMES: Final = tuple(each.name for each in fields(AgentRecord))
 MAX_DEFINITION: Final = 1024 * 1024
-# All fields together, in bytes on the wire: several fit into one page of a list.
-MAX_DEFINITION: Final = 1024 * 1024
 # What the mesh gives to a new agent, whatever its creator says.
 _GIVEN: Final = frozenset({"id", "workspace_id", "slug", "state", "created_at", "deleted"})
 
@@ -35,9 +33,10 @@ class Agents:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def create(self, caller: Principal, request: CreateAgentRequest) -> tuple[AgentRecord, str]:
-        """Make an agent and a first token; a repeated request gets no token any more."""
-        wish = agent_record(caller.workspace_id, request.agent)
+    async def create(
+        self, caller: Principal, request: CreateAgentRequest, wish: AgentRecord
+    ) -> tuple[AgentRecord, str]:
+        """Make the agent of `wish` and a first token; a repeated request gets no token any more."""
 
         def op(tx: Tx) -> tuple[AgentRecord, str]:
             tx.require(OPERATOR)
@@ -164,8 +163,6 @@ class _Definition:
         agent = replace(before, **values)
         if agent.parent_agent_id:
             agent = replace(agent, is_subagent=True)
-        if (size := agent_message(agent).ByteSize()) > MAX_DEFINITION:
-            raise invalid("agent", f"the definition takes {size} bytes, more than {MAX_DEFINITION}")
         self._check_crew(before, agent)
         self._check_wake(before, agent)
         _check_size(agent)

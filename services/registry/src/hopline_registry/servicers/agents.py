@@ -9,9 +9,11 @@ from typing import Any
 
 from hopline.registry.v1 import agent_pb2 as pb
 from hopline.registry.v1.agent_pb2_grpc import AgentServiceServicer
+from hopline_directory import AgentRecord
 from hopline_directory.convert import agent_message, agent_record
 from hopline_rpc.auth import current_principal
-from hopline_rpc.paging import Pager, page_size
+from hopline_rpc.errors import invalid
+from hopline_rpc.paging import Pager, fit, page_size
 
 from hopline_registry.agents import Agents
 from hopline_registry.domain.agents import UPDATABLE, WHY_FIXED
@@ -26,7 +28,9 @@ class AgentServicer(AgentServiceServicer):
         self._pager = pager
 
     async def CreateAgent(self, request: pb.CreateAgentRequest, context: Any) -> pb.CreateAgentResponse:
-        agent, token = await self._agents.create(current_principal(), request)
+        caller = current_principal()
+        wish = _wish(caller.workspace_id, request.agent)
+        agent, token = await self._agents.create(caller, request, wish)
         return pb.CreateAgentResponse(agent=agent_message(agent), token=token)
 
     async def GetAgent(self, request: pb.GetAgentRequest, context: Any) -> pb.GetAgentResponse:
@@ -38,17 +42,18 @@ class AgentServicer(AgentServiceServicer):
         visible = self._agents.visible(caller).ordered
         (after,) = self._pager.position(query, request.page_token) or [""]
         start = bisect_right(visible, str(after), key=lambda agent: agent.slug)
-        end = start + page_size(request.page_size)
+        wanted = visible[start : start + page_size(request.page_size)]
+        page = fit(agent_message(agent) for agent in wanted)
+        more = start + len(page) < len(visible)
         return pb.ListAgentsResponse(
-            agents=[agent_message(agent) for agent in visible[start:end]],
-            next_page_token=self._pager.token(query, [visible[end - 1].slug]) if end < len(visible) else "",
+            agents=page, next_page_token=self._pager.token(query, [page[-1].slug]) if more else ""
         )
 
     async def UpdateAgent(self, request: pb.UpdateAgentRequest, context: Any) -> pb.UpdateAgentResponse:
         caller = current_principal()
         paths = chosen(request.update_mask, UPDATABLE, WHY_FIXED)
         checked = overlay(pb.Agent(name="-"), request.agent, paths)
-        wish = agent_record(caller.workspace_id, checked)
+        wish = _wish(caller.workspace_id, checked)
         names = [*paths, *(["webhook_url"] if "wake" in paths else [])]
         agent = await self._agents.update(caller, request.agent_ref, wish, names)
         return pb.UpdateAgentResponse(agent=agent_message(agent))
@@ -64,3 +69,11 @@ class AgentServicer(AgentServiceServicer):
     async def DeleteAgent(self, request: pb.DeleteAgentRequest, context: Any) -> pb.DeleteAgentResponse:
         await self._agents.delete(current_principal(), request.agent)
         return pb.DeleteAgentResponse()
+
+
+def _wish(workspace_id: str, agent: pb.Agent) -> AgentRecord:
+    """Read the definition that a caller wishes for."""
+    try:
+        return agent_record(workspace_id, agent)
+    except ValueError:
+        raise invalid("agent.server_tools", "a schema holds a number that JSON does not have") from None
