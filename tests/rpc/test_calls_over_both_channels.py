@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 from collections.abc import AsyncIterator
 from typing import Any
@@ -783,3 +784,28 @@ async def test_a_drain_ends_streams_and_lets_running_calls_finish(wired: Wired) 
 
 async def _await(call: Any) -> Any:
     return await call
+
+
+async def test_a_handler_that_goes_on_for_a_caller_that_is_gone_is_no_defect(
+    wired: Wired, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = asyncio.Event()
+
+    async def stubborn(request: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            yield request
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            yield request
+        finally:
+            ended.set()
+
+    wired.servicer.watch = stubborn
+    call = wired.stub().Watch(wired.note("x"))
+    await within(call.read())
+    call.cancel()
+    await within(ended.wait())
+    await within(wired.server.drain(10, probe_seconds=0))
+    counted = wired.server.stats.to_dict()["/hopline.test.v1.EchoService/Watch"]
+    assert counted["errors"] == {"cancelled": 1}
+    assert "internal error" not in caplog.text

@@ -117,6 +117,10 @@ class Interceptor:
         except grpc.aio.AioRpcError as failure:
             error = from_rpc_error(failure)
         except Exception as unexpected:
+            if isinstance(unexpected, grpc.aio.BaseError) and _is_gone(context):
+                # Its cancellation came between two steps of the handler, which went on and found nobody.
+                outcome = _gone(call)
+                raise asyncio.CancelledError from None
             error = internal(unexpected, log)
         finally:
             self.live.discard(call)
@@ -217,6 +221,12 @@ def _set_deadline(call: CallInfo, method: Method, context: Context) -> None:
             return
         seconds = method.rules.deadline
     call.deadline = asyncio.get_running_loop().time() + seconds
+
+
+def _is_gone(context: Context) -> bool:
+    """Tell whether the caller of the call being served has left."""
+    task = asyncio.current_task()
+    return bool(context.done()) or (task is not None and task.cancelling() > 0)
 
 
 def _gone(call: CallInfo) -> Outcome:
