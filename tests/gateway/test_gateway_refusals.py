@@ -10,7 +10,7 @@ import pytest
 from hopline_gateway.arguments import Checker
 from hopline_gateway.mistakes import hint, with_hints
 from hopline_gateway.tools import TOOLS
-from hopline_rpc.errors import REASONS, HoplineError
+from hopline_rpc.errors import REASONS, HoplineError, invalid
 from mcp.shared.exceptions import MCPError
 
 from tests.gateway.builders import LEGACY, MODERN, Rig, call_body
@@ -289,3 +289,28 @@ async def test_a_nul_is_refused_by_name_and_a_surrogate_pair_is_not(rig: Rig, er
     paired = call_body("send_message", SEND, era).replace('"hi"', '"\\ud83e\\udd89"')
     assert not (await rig.post(paired, era, "send_message")).json()["result"]["isError"]
     assert rig.relay.last.request.text == "🦉"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "method", "field", "ours"),
+    [
+        ("list_threads", {"cursor": "x"}, "ListThreads", "page_token", "cursor"),
+        ("send_message", SEND, "Send", "to", "agent"),
+        ("send_message", SEND, "Send", "to[3]", "agent[3]"),
+        ("send_message", SEND, "Send", "payload_json", "payload"),
+        ("read_inbox", {}, "TakeInbox", "caller_session_id", "caller_session_id"),
+    ],
+)
+async def test_what_a_service_refuses_is_named_as_the_tool_names_it(
+    rig: Rig, mode: str, tool: str, arguments: dict[str, Any], method: str, field: str, ours: str
+) -> None:
+    def refuse(_: Any) -> None:
+        raise invalid(field, "is wrong")
+
+    rig.relay.script[method] = refuse
+    async with rig.client(mode=mode) as client:
+        result = await client.call_tool(tool, arguments)
+    assert result.structured_content is not None
+    error = result.structured_content["error"]
+    assert error["message"] == f"{ours}: is wrong"
+    assert error["details"] == {"fields": {ours: "is wrong"}}

@@ -43,7 +43,10 @@ class Call:
 
     async def rpc(self, method: Callable[..., Awaitable[Answer]], request: object) -> Answer:
         """Make an RPC that answers at once."""
-        return await mesh.call(method, request, self.caller)
+        try:
+            return await mesh.call(method, request, self.caller)
+        except HoplineError as error:
+            raise _in_our_names(error) from error
 
     async def wait_rpc(
         self, method: Callable[..., Awaitable[Answer]], request: object, seconds: int, what: str
@@ -51,7 +54,10 @@ class Call:
         """Make an RPC that waits up to `seconds` in the service, reporting progress meanwhile."""
         work = mesh.call(method, request, self.caller, seconds + mesh.WAIT_MARGIN)
         principal = self.caller.principal
-        return await self.waits.run(principal, work, seconds, self.report if seconds else None, what)
+        try:
+            return await self.waits.run(principal, work, seconds, self.report if seconds else None, what)
+        except HoplineError as error:
+            raise _in_our_names(error) from error
 
     def text(self, name: str) -> str:
         """Return a text argument; empty when it was left out."""
@@ -82,6 +88,35 @@ class Call:
     def request_id(self) -> str:
         """Return the caller's request id, or a fresh one, under which the call can be repeated safely."""
         return self.text("request_id") or str(uuid.uuid4())
+
+
+# What the contract's fields are called among the arguments of tools.
+_ARGUMENTS: Final[Mapping[str, str]] = {
+    "page_token": "cursor",
+    "page_size": "limit",
+    "payload_json": "payload",
+    "to": "agent",
+}
+
+
+def _in_our_names(error: HoplineError) -> HoplineError:
+    """Name the arguments of the tool where a service has named the fields of its request."""
+    if not error.violations:
+        return error
+    message, violations = error.message, []
+    for theirs, text in error.violations:
+        name, bracket, index = theirs.partition("[")
+        ours = f"{_ARGUMENTS.get(name, name)}{bracket}{index}"
+        message = message.replace(f"{theirs}: {text}", f"{ours}: {text}")
+        violations.append((ours, text))
+    return HoplineError(
+        error.reason,
+        message,
+        details=error.details,
+        violations=violations,
+        quota=error.quota,
+        retry_after=error.retry_after,
+    )
 
 
 Run = Callable[[Call], Awaitable[Result]]
