@@ -33,9 +33,9 @@ def own_mesh(started: Processes) -> MeshProcess:
     return mesh
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcess]:
-    """A mesh for all tests of a file that leave it as it is."""
+    """A mesh for all tests that leave it running, each in a workspace of its own."""
     with processes(tmp_path_factory.mktemp("mesh")) as found:
         shared = MeshProcess(found)
         shared.start()

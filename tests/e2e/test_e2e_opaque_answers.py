@@ -83,7 +83,7 @@ async def test_over_grpc_a_hidden_agent_answers_like_one_that_never_existed(aske
                 await made
             trailers = sorted((key, value) for key, value in error.value.trailing_metadata() or ())
             leaders = sorted((key, value) for key, value in await made.initial_metadata())
-            told = [(key, value) for key, value in [*leaders, *trailers] if key not in FLEETING]
+            told = [(key, value) for key, value in [*leaders, *trailers] if key.lower() not in FLEETING]
             return f"{error.value.code()} {error.value.details()} {told}"
 
         for answers in (
@@ -105,7 +105,9 @@ async def test_over_http_a_hidden_agent_answers_like_one_that_never_existed(aske
             params = {"name": tool, "arguments": arguments}
             body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
             async with http.post("/mcp", json=body) as found:
-                told = sorted((key, value) for key, value in found.headers.items() if key not in FLEETING)
+                told = sorted(
+                    (key, value) for key, value in found.headers.items() if key.lower() not in FLEETING
+                )
                 return f"{found.status} {told} {await found.text()}"
 
         for answers in (
