@@ -294,6 +294,7 @@ async def test_agents_that_wait_for_each_other_for_ever_are_parted(mesh: RelayMe
     a = await adas.next()
     first = asyncio.create_task(adas.ask(a, bob, wait=50))
     b = (await until_claimed(bobs))[0]
+    await mesh.clock.advance(1)  # the second ask is the younger one
     second = asyncio.create_task(bobs.ask(b, ada, wait=50))
     await until_waiting(mesh, 2)
     await mesh.relay.sweep.deadlocks()

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hopline_rpc.clock import utc_day
 from hopline_rpc.ids import IdMaker
-from sqlalchemy import Row
 
 from hopline_relay.domain.values import MESH, Actor, Fault
+from hopline_relay.store.sql import Record
 from hopline_relay.store.writing import Copy, Outgoing
 
 
 def answer(
-    debt: Row[Any],
-    asked: Row[Any],
+    debt: Record,
+    asked: Record,
     *,
     sender: Actor,
     text: str,
     awaited: bool,
-    turn: Row[Any],
+    turn: Record,
     ids: IdMaker,
     queue_seconds: float,
 ) -> Outgoing:
@@ -41,8 +39,8 @@ def answer(
 
 
 def notice(
-    debt: Row[Any],
-    asked: Row[Any],
+    debt: Record,
+    asked: Record,
     *,
     name: str,
     fault: Fault,
@@ -70,8 +68,8 @@ def notice(
 
 
 def _back(
-    debt: Row[Any],
-    asked: Row[Any],
+    debt: Record,
+    asked: Record,
     *,
     kind: str,
     sender: Actor,

@@ -7,7 +7,6 @@ later is delivered as a message.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_directory import Directory
@@ -15,7 +14,7 @@ from hopline_directory.records import VIEWER
 from hopline_rpc.clock import Clock
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection, Row, bindparam, or_, select, update
+from sqlalchemy import Connection, bindparam, or_, select, update
 
 from hopline_relay.admission import Admission
 from hopline_relay.callers import no_session, no_turn, stand
@@ -32,6 +31,7 @@ from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.facts import Names, look_up
 from hopline_relay.store.schema import debts, deliveries, messages, turns
+from hopline_relay.store.sql import Record, Statement
 from hopline_relay.store.turns import Ended
 from hopline_relay.view import turn_view
 from hopline_relay.waits import Outcome, Waiter, Waits
@@ -41,9 +41,9 @@ from hopline_relay.waits import Outcome, Waiter, Waits
 class _Watched:
     """A turn that somebody looks at, and what is known of its outcome."""
 
-    turn: Row[Any]
-    debt: Row[Any] | None
-    reply: Row[Any] | None
+    turn: Record
+    debt: Record | None
+    reply: Record | None
 
     @property
     def outcome(self) -> Outcome | None:
@@ -237,7 +237,7 @@ class Asks:
     async def _watch(self, principal: Principal, turn_id: str) -> _Watched:
         key = (principal.workspace_id, turn_id)
 
-        def read(connection: Connection) -> tuple[Row[Any] | None, Row[Any] | None, Row[Any] | None]:
+        def read(connection: Connection) -> tuple[Record | None, Record | None, Record | None]:
             turn = by_id(connection, turns, {key}).get(key)
             debt = by_id(connection, debts, {key}, debts.c.turn_id).get(key)
             reply = None
@@ -251,7 +251,7 @@ class Asks:
             raise no_turn(turn_id)
         return _Watched(turn, debt, reply)
 
-    def _may_watch(self, principal: Principal, turn: Row[Any]) -> bool:
+    def _may_watch(self, principal: Principal, turn: Record) -> bool:
         if turn.caused_by_id == principal.id:
             return True
         agent = self._directory.agent(principal.workspace_id, turn.agent_id)
@@ -288,7 +288,7 @@ class Asks:
 
     # --- taking -----------------------------------------------------------------------------------
 
-    async def _take(self, principal: Principal, debt: Row[Any]) -> None:
+    async def _take(self, principal: Principal, debt: Record) -> None:
         """Mark an answer as taken that `check` hands over, and drop the wake that is still queued."""
         if principal.kind != "agent":
             return
@@ -296,7 +296,7 @@ class Asks:
         await self._endings.tell_quota(rows)
 
 
-_TAKE = (
+_TAKE = Statement(
     update(deliveries)
     .where(
         deliveries.c.workspace_id == bindparam("workspace"),
@@ -311,7 +311,7 @@ _ANSWERS = select(deliveries).join(
 )
 
 
-def _drop_wake(book: Book, debt: Row[Any], principal_id: str) -> list[Row[Any]]:
+def _drop_wake(book: Book, debt: Record, principal_id: str) -> list[Record]:
     """Take the answer, or the notice that there is none, off its recipient's queue."""
     query = _ANSWERS.where(
         messages.c.workspace_id == debt.workspace_id,
@@ -321,7 +321,7 @@ def _drop_wake(book: Book, debt: Row[Any], principal_id: str) -> list[Row[Any]]:
         deliveries.c.recipient_id == principal_id,
         deliveries.c.state == "queued",
     )
-    dropped: list[Row[Any]] = []
+    dropped: list[Record] = []
     for delivery in book.connection.execute(query).all():
         wake = Ended(
             debt.workspace_id,
@@ -334,8 +334,8 @@ def _drop_wake(book: Book, debt: Row[Any], principal_id: str) -> list[Row[Any]]:
         )
         rows = turn_store.finish(book, [wake])
         if rows:
-            book.connection.execute(
-                _TAKE,
+            _TAKE.run(
+                book.connection,
                 {
                     "workspace": debt.workspace_id,
                     "message": delivery.message_id,

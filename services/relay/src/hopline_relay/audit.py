@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf import json_format
 from hopline.relay.v1 import audit_pb2 as pb
@@ -14,11 +14,12 @@ from hopline_directory.records import ADMIN, VIEWER
 from hopline_rpc.clock import from_timestamp, to_timestamp
 from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from hopline_relay.journal import Journal
 from hopline_relay.store import audit
 from hopline_relay.store.audit import Filter
+from hopline_relay.store.sql import Record
 
 _PAGE: Final = 200
 _END: Final = 2**62
@@ -91,8 +92,8 @@ class Audit:
 
     async def _read(
         self, wanted: Filter, after: int, before: int, *, descending: bool, most: int
-    ) -> list[Row[Any]]:
-        def read(connection: Connection) -> list[Row[Any]]:
+    ) -> list[Record]:
+        def read(connection: Connection) -> list[Record]:
             return audit.read(
                 connection, wanted, after=after, before=before, descending=descending, most=most
             )
@@ -113,7 +114,7 @@ class Audit:
                 news.set()
 
 
-def _event(row: Row[Any]) -> pb.Event:
+def _event(row: Record) -> pb.Event:
     event = pb.Event(
         seq=row.seq,
         at=to_timestamp(row.at),

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from hopline_directory import Directory
 from hopline_directory.records import AgentRecord
 from hopline_rpc.errors import HoplineError, unauthenticated
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
-from sqlalchemy import Row
 
 from hopline_relay.domain.values import Actor
 from hopline_relay.store.facts import Facts
 from hopline_relay.store.sessions import SessionWish
+from hopline_relay.store.sql import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Standing:
 
     session_id: str = ""
     inbox: SessionWish | None = None
-    turn: Row[Any] | None = None
+    turn: Record | None = None
 
 
 def require_active(directory: Directory, principal: Principal) -> AgentRecord | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from hopline_rpc.errors import HoplineError
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from hopline_relay.callers import no_turn
 from hopline_relay.domain.values import MESH, Actor, Fault
@@ -16,6 +16,7 @@ from hopline_relay.held import CancelOutcome, Held
 from hopline_relay.journal import Journal
 from hopline_relay.store import debting
 from hopline_relay.store import turns as turn_store
+from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
 
 # A chain is bounded by the depth rail; this bounds what one call may cancel.
@@ -51,7 +52,7 @@ class Cancels:
                 )
         raise HoplineError("unavailable", "the turn keeps changing; try again")
 
-    async def fail(self, row: Row[Any], fault: Fault, delivery: str = "failed") -> bool:
+    async def fail(self, row: Record, fault: Fault, delivery: str = "failed") -> bool:
         """End a turn as failed, then what only it waits for; its worker is told to stop."""
         ended = Ended(
             row.workspace_id, row.id, (row.state,), "failed", delivery, attempt=row.attempt, fault=fault
@@ -69,7 +70,7 @@ class Cancels:
         while asking and canceled < MAX_CANCELED:
             waiting, asking = asking, []
 
-            def owing(connection: Connection, waiting: Sequence[str] = waiting) -> dict[Any, Row[Any]]:
+            def owing(connection: Connection, waiting: Sequence[str] = waiting) -> dict[Any, Record]:
                 debts = debting.owed_to_turns(connection, workspace_id, waiting)
                 return turn_store.find(connection, {(workspace_id, debt.turn_id) for debt in debts})
 
@@ -90,7 +91,7 @@ class Cancels:
             if await self._end(row, fault, MESH, tell=True):
                 await self.cascade(workspace_id, [row.id], fault, MESH)
 
-    async def _end(self, row: Row[Any], fault: Fault, actor: Actor, *, tell: bool) -> bool:
+    async def _end(self, row: Record, fault: Fault, actor: Actor, *, tell: bool) -> bool:
         delivery = "failed" if row.state == "running" else "withdrawn"
         ended = Ended(
             row.workspace_id,
@@ -107,7 +108,7 @@ class Cancels:
         self._stop([row], fault.message)
         return True
 
-    def _stop(self, rows: Sequence[Row[Any]], reason: str) -> None:
+    def _stop(self, rows: Sequence[Record], reason: str) -> None:
         stopped = [
             (row.workspace_id, row.agent_id, Held(row.id, row.attempt), reason)
             for row in rows
@@ -117,7 +118,7 @@ class Cancels:
             self.on_cancel(stopped)
 
 
-def _affected(connection: Connection, workspace_id: str, agent_id: str, *, deleted: bool) -> list[Row[Any]]:
+def _affected(connection: Connection, workspace_id: str, agent_id: str, *, deleted: bool) -> list[Record]:
     running = list(turn_store.running_of(connection, workspace_id, agent_id))
     if deleted:
         return running + list(turn_store.queued_of(connection, workspace_id, agent_id, MAX_CANCELED))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
@@ -12,7 +12,7 @@ from hopline_directory.records import OPERATOR
 from hopline_rpc import telemetry
 from hopline_rpc.clock import Clock
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from hopline_relay.admission import Admission
 from hopline_relay.domain.values import LEASE_SECONDS, Fault
@@ -24,6 +24,7 @@ from hopline_relay.store import turns as turn_store
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.schema import messages, sessions
+from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended, Start
 from hopline_relay.view import Views
 
@@ -35,10 +36,10 @@ _WITHDRAWN: Final = Fault("canceled", "its sender may no longer start anything o
 class Found:
     """Queued turns and what they are about."""
 
-    turns: list[tuple[ClaimWish, Row[Any]]] = field(default_factory=list)
-    sessions: dict[tuple[str, str], Row[Any]] = field(default_factory=dict)
-    messages: dict[tuple[str, str], Row[Any]] = field(default_factory=dict)
-    copies: dict[tuple[str, str], list[Row[Any]]] = field(default_factory=dict)
+    turns: list[tuple[ClaimWish, Record]] = field(default_factory=list)
+    sessions: dict[tuple[str, str], Record] = field(default_factory=dict)
+    messages: dict[tuple[str, str], Record] = field(default_factory=dict)
+    copies: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
 
 
 class Claims:
@@ -67,8 +68,8 @@ class Claims:
         if not open_wishes:
             return []
         found = await self._journal.read(lambda connection: _find(connection, open_wishes))
-        reachable: list[tuple[ClaimWish, Row[Any]]] = []
-        withdrawn: list[tuple[ClaimWish, Row[Any]]] = []
+        reachable: list[tuple[ClaimWish, Record]] = []
+        withdrawn: list[tuple[ClaimWish, Record]] = []
         for wish, row in found.turns:
             message = found.messages[row.workspace_id, row.message_id]
             (reachable if may_still(self._directory, row, message) else withdrawn).append((wish, row))
@@ -81,9 +82,7 @@ class Claims:
         agent = self._directory.agent(wish.workspace_id, wish.agent_id)
         return agent is not None and agent.state == "active" and not agent.deleted
 
-    async def _start(
-        self, candidates: Sequence[tuple[ClaimWish, Row[Any]]], found: Found
-    ) -> list[ClaimedTurn]:
+    async def _start(self, candidates: Sequence[tuple[ClaimWish, Record]], found: Found) -> list[ClaimedTurn]:
         """Take run slots, then make the turns running; who loses the race gives its slot back."""
         if not candidates:
             return []
@@ -106,7 +105,7 @@ class Claims:
             await self._give_back(lost)
         return [self._claimed(wish, start, found) for wish, start in starts if start.row.id in running]
 
-    def _begin(self, row: Row[Any]) -> quota_pb.BeginTurnItem:
+    def _begin(self, row: Record) -> quota_pb.BeginTurnItem:
         return quota_pb.BeginTurnItem(
             turn_id=row.id,
             workspace_id=row.workspace_id,
@@ -118,7 +117,7 @@ class Claims:
             concurrent_runs=self._directory.policy(row.workspace_id).concurrent_runs,
         )
 
-    def _plan(self, wish: ClaimWish, row: Row[Any]) -> Start:
+    def _plan(self, wish: ClaimWish, row: Record) -> Start:
         now = self._clock.now()
         return Start(
             row,
@@ -130,7 +129,7 @@ class Claims:
             delivery="delivered",
         )
 
-    async def _give_back(self, rows: Sequence[Row[Any]]) -> None:
+    async def _give_back(self, rows: Sequence[Record]) -> None:
         await self._admission.end(
             [
                 quota_pb.EndTurnItem(
@@ -163,7 +162,7 @@ class Claims:
             root_id=row.root_id,
             depth=row.depth,
             cause=row.cause,
-            continued=session.used,
+            continued=bool(session.used),
             deadline=start.deadline_at,
             traceparent=start.span,
             sender_display=sender.display,
@@ -173,7 +172,7 @@ class Claims:
         )
 
 
-def may_still(directory: Directory, row: Row[Any], message: Row[Any]) -> bool:
+def may_still(directory: Directory, row: Record, message: Record) -> bool:
     """Tell whether the sender of a queued start may still reach the agent that is to work on it."""
     if message.kind in ("reply", "answer", "notice"):
         return True
@@ -184,7 +183,7 @@ def may_still(directory: Directory, row: Row[Any], message: Row[Any]) -> bool:
     return directory.may_start_on(sender, row.agent_id)
 
 
-def withdrawal(row: Row[Any]) -> Ended:
+def withdrawal(row: Record) -> Ended:
     """Return the end of a queued turn whose sender lost its reach."""
     return Ended(row.workspace_id, row.id, ("queued",), "canceled", "withdrawn", fault=_WITHDRAWN)
 
@@ -199,7 +198,7 @@ def _find(connection: Connection, wishes: Sequence[ClaimWish]) -> Found:
     return found
 
 
-def load(connection: Connection, found: Found, rows: Sequence[Row[Any]]) -> None:
+def load(connection: Connection, found: Found, rows: Sequence[Record]) -> None:
     """Add the sessions and messages that turns are about."""
     found.sessions = by_id(connection, sessions, {(row.workspace_id, row.session_id) for row in rows})
     found.messages = by_id(connection, messages, {(row.workspace_id, row.message_id) for row in rows})

@@ -11,7 +11,7 @@ from hopline_directory import Directory
 from hopline_directory.records import OPERATOR, VIEWER
 from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, select
 
 from hopline_relay.callers import actor_of, no_session, no_turn
 from hopline_relay.cancel import Cancels
@@ -20,6 +20,7 @@ from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import sessions, turns
+from hopline_relay.store.sql import Record
 from hopline_relay.view import TURN_STATES, Views
 
 
@@ -54,7 +55,7 @@ class Delegations:
         )
         return pb.CancelResponse(status=TURN_STATES[outcome.state], canceled=outcome.canceled)
 
-    async def _find(self, principal: Principal, request: pb.CancelRequest) -> Row[Any]:
+    async def _find(self, principal: Principal, request: pb.CancelRequest) -> Record:
         if request.WhichOneof("of") == "session_id":
             return await self._newest(principal, request.session_id)
         key = (principal.workspace_id, request.turn_id)
@@ -64,7 +65,7 @@ class Delegations:
             raise no_turn(request.turn_id)
         return row
 
-    async def _newest(self, principal: Principal, session_id: str) -> Row[Any]:
+    async def _newest(self, principal: Principal, session_id: str) -> Record:
         query = (
             select(turns)
             .where(turns.c.workspace_id == principal.workspace_id, turns.c.session_id == session_id)
@@ -78,12 +79,12 @@ class Delegations:
             raise no_session(session_id)
         return row
 
-    def _may_end(self, principal: Principal, row: Row[Any]) -> bool:
+    def _may_end(self, principal: Principal, row: Record) -> bool:
         if row.caused_by_id == principal.id:
             return True
         return principal.kind == "user" and self._role(principal, row) >= OPERATOR
 
-    def _role(self, principal: Principal, row: Row[Any]) -> int:
+    def _role(self, principal: Principal, row: Record) -> int:
         agent = self._directory.agent(principal.workspace_id, row.agent_id)
         return self._directory.role_on_agent(principal.id, agent) if agent is not None else 0
 
@@ -91,7 +92,7 @@ class Delegations:
         """Return one turn, for whoever may see its session."""
         key = (principal.workspace_id, turn_id)
 
-        def read(connection: Connection) -> tuple[Row[Any] | None, Row[Any] | None]:
+        def read(connection: Connection) -> tuple[Record | None, Record | None]:
             row = by_id(connection, turns, {key}).get(key)
             if row is None:
                 return None, None
@@ -103,7 +104,7 @@ class Delegations:
             raise no_turn(turn_id)
         return self._views.turn(principal, row)
 
-    def _may_see(self, principal: Principal, row: Row[Any], session: Row[Any]) -> bool:
+    def _may_see(self, principal: Principal, row: Record, session: Record) -> bool:
         if principal.kind == "user":
             return row.caused_by_id == principal.id or self._role(principal, row) >= VIEWER
         agent = self._directory.agent(principal.workspace_id, row.agent_id)
@@ -127,7 +128,7 @@ class Delegations:
         if request.session_id:
             narrowed.append(turns.c.session_id == request.session_id)
 
-        def read(connection: Connection) -> list[Row[Any]]:
+        def read(connection: Connection) -> list[Record]:
             return _newest(connection, principal.workspace_id, agents, narrowed, before, size + 1)
 
         rows = await self._journal.read(read)
@@ -145,7 +146,7 @@ def _newest(
     narrowed: Sequence[Any],
     before: int,
     most: int,
-) -> list[Row[Any]]:
+) -> list[Record]:
     """Return the newest turns: of one root or session by its index, else each agent's by its own, merged."""
     base = (
         select(turns)

@@ -15,7 +15,7 @@ from hopline_directory import Directory
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import IdMaker
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from hopline_relay import answers, spans
 from hopline_relay.admission import Admission
@@ -31,6 +31,7 @@ from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.schema import debts, messages
+from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
 from hopline_relay.store.writing import Outgoing, write
 from hopline_relay.waits import Outcome, Waits
@@ -52,8 +53,8 @@ class _Plan:
     """What the end of one turn comes to."""
 
     ending: Ending
-    row: Row[Any]
-    debt: Row[Any] | None = None
+    row: Record
+    debt: Record | None = None
     state: str = ""  # what the debt becomes
     fault: Fault | None = None
     outgoing: Outgoing | None = None
@@ -143,7 +144,7 @@ class Endings:
             self._plan_debt(plan, plan.debt, asked[key])
         return plan
 
-    def _plan_debt(self, plan: _Plan, debt: Row[Any], asked: Row[Any]) -> None:
+    def _plan_debt(self, plan: _Plan, debt: Record, asked: Record) -> None:
         ended, workspace_id = plan.ending.ended, debt.workspace_id
         plan.awaited = self._waits.someone(workspace_id, debt.turn_id, debt.creditor_id)
         queue_seconds = self._directory.policy(workspace_id).queue_seconds
@@ -184,7 +185,7 @@ class Endings:
         agent = self._directory.agent(plan.row.workspace_id, plan.row.agent_id)
         return text if agent is not None and agent.reply_mode != "implicit" else None
 
-    def _can_be_told(self, debt: Row[Any]) -> bool:
+    def _can_be_told(self, debt: Record) -> bool:
         """People look by themselves; an agent that is gone hears nothing."""
         if debt.creditor_kind != "agent" or not debt.creditor_session_id:
             return False
@@ -261,7 +262,7 @@ class Endings:
         await self.tell_quota([plan.row for plan in plans])
         self._signals.claimable(claimable)
 
-    def _tell_creditor(self, plan: _Plan, debt: Row[Any], claimable: set[tuple[str, str]]) -> None:
+    def _tell_creditor(self, plan: _Plan, debt: Record, claimable: set[tuple[str, str]]) -> None:
         outgoing = plan.outgoing
         if outgoing is not None:
             claimable.update((debt.workspace_id, copy.id) for copy in outgoing.copies if copy.turn_id)
@@ -273,7 +274,7 @@ class Endings:
         if plan.awaited and not told and plan.ending.tell:
             self._hand_over.back(debt.workspace_id, debt.turn_id)
 
-    async def tell_quota(self, rows: Sequence[Row[Any]]) -> None:
+    async def tell_quota(self, rows: Sequence[Record]) -> None:
         """Tell the quota service of turns that have ended, given as they were before."""
         if rows:
             await self._admission.end(
@@ -309,7 +310,7 @@ def _write_all(book: Book, plans: Sequence[_Plan]) -> list[tuple[bool, bool]]:
     return outcome
 
 
-def _close_debt(book: Book, plan: _Plan, debt: Row[Any]) -> bool:
+def _close_debt(book: Book, plan: _Plan, debt: Record) -> bool:
     connection, workspace_id = book.connection, debt.workspace_id
     reply_id = plan.outgoing.id if plan.outgoing is not None and plan.state == "answered" else ""
     closed = debting.close(

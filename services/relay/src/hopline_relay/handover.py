@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock
 from hopline_rpc.ids import IdMaker
-from sqlalchemy import Row, bindparam, select, update
+from sqlalchemy import bindparam, select, update
 
 from hopline_relay import answers
 from hopline_relay.batching import Batcher
@@ -17,8 +15,9 @@ from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import waiting
 from hopline_relay.store.book import Book
-from hopline_relay.store.bulk import by_id, insert
+from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import debts, deliveries, messages, turns
+from hopline_relay.store.sql import Record, Statement, insert
 from hopline_relay.store.writing import Copy, Outgoing, turn_row, write
 
 Key = tuple[str, str]
@@ -90,7 +89,7 @@ class HandOver:
                 woken.add((debt.workspace_id, debt.creditor_id))
         return woken
 
-    def _give_notice(self, book: Book, debt: Row[Any], asked: Row[Any], queue_seconds: float) -> bool:
+    def _give_notice(self, book: Book, debt: Record, asked: Record, queue_seconds: float) -> bool:
         if _has_notice(book, debt):
             return False
         outgoing = answers.notice(
@@ -106,7 +105,7 @@ class HandOver:
         return True
 
 
-_UNTAKE = (
+_UNTAKE = Statement(
     update(deliveries)
     .where(
         deliveries.c.workspace_id == bindparam("workspace"),
@@ -119,7 +118,7 @@ _UNTAKE = (
 )
 
 
-def _wake(book: Book, debt: Row[Any], reply: Row[Any], turn_id: str, queue_seconds: float) -> bool:
+def _wake(book: Book, debt: Record, reply: Record, turn_id: str, queue_seconds: float) -> bool:
     """Mark an answer as untaken and queue the turn that will take it."""
     values = {
         "workspace": debt.workspace_id,
@@ -127,7 +126,7 @@ def _wake(book: Book, debt: Row[Any], reply: Row[Any], turn_id: str, queue_secon
         "recipient": debt.creditor_id,
         "turn": turn_id,
     }
-    if book.connection.execute(_UNTAKE, values).rowcount != 1:
+    if _UNTAKE.run(book.connection, values) != 1:
         return False
     copy = Copy(
         kind="agent",
@@ -141,7 +140,7 @@ def _wake(book: Book, debt: Row[Any], reply: Row[Any], turn_id: str, queue_secon
     return True
 
 
-def _as_written(book: Book, debt: Row[Any], reply: Row[Any], queue_seconds: float) -> Outgoing:
+def _as_written(book: Book, debt: Record, reply: Record, queue_seconds: float) -> Outgoing:
     asking = by_id(book.connection, turns, {(debt.workspace_id, debt.creditor_turn_id)})
     chain = asking[debt.workspace_id, debt.creditor_turn_id].chain if asking else ""
     return Outgoing(
@@ -164,7 +163,7 @@ def _as_written(book: Book, debt: Row[Any], reply: Row[Any], queue_seconds: floa
     )
 
 
-_NOTICES = (
+_NOTICES = Statement(
     select(messages.c.id)
     .where(
         messages.c.workspace_id == bindparam("workspace"),
@@ -176,7 +175,7 @@ _NOTICES = (
 )
 
 
-def _has_notice(book: Book, debt: Row[Any]) -> bool:
+def _has_notice(book: Book, debt: Record) -> bool:
     """Tell whether the creditor was sent word before."""
     values = {"workspace": debt.workspace_id, "thread": debt.thread_id, "message": debt.message_id}
-    return book.connection.execute(_NOTICES, values).first() is not None
+    return _NOTICES.one(book.connection, values) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline.relay.v1 import message_pb2 as pb
@@ -14,7 +14,7 @@ from hopline_rpc.clock import Clock
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.paging import fit
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection, Row, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from hopline_relay.admission import Admission
 from hopline_relay.batching import Batcher
@@ -30,6 +30,7 @@ from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.facts import Names, look_up
 from hopline_relay.store.schema import QUEUED, deliveries, sessions, turns
+from hopline_relay.store.sql import Record, Statement
 from hopline_relay.store.turns import Ended, Start
 from hopline_relay.view import DELIVERY_STATES, Views
 
@@ -126,7 +127,7 @@ class Inbox:
             timer.cancel()
 
     async def _take_oldest(self, principal: Principal, standing: Standing, limit: int) -> list[Start]:
-        def read(connection: Connection) -> tuple[Sequence[Row[Any]], Found]:
+        def read(connection: Connection) -> tuple[Sequence[Record], Found]:
             rows = turn_store.queued_of(connection, principal.workspace_id, principal.id, limit)
             found = Found()
             load(connection, found, rows)
@@ -149,14 +150,14 @@ class Inbox:
                 return taken
         return []
 
-    def _fitting(self, principal: Principal, rows: Sequence[Row[Any]], found: Found) -> Sequence[Row[Any]]:
+    def _fitting(self, principal: Principal, rows: Sequence[Record], found: Found) -> Sequence[Record]:
         """Return the first of the turns whose messages fit into one answer; what is left stays unread."""
         keys = [(row.workspace_id, row.message_id) for row in rows]
         return rows[
             : len(fit(self._views.message(principal, found.messages[key], found.copies[key]) for key in keys))
         ]
 
-    async def _take(self, principal: Principal, standing: Standing, rows: Sequence[Row[Any]]) -> list[Start]:
+    async def _take(self, principal: Principal, standing: Standing, rows: Sequence[Record]) -> list[Start]:
         """Make queued turns running, as one in the session of the call."""
         await self._admission.begin([_begin(row) for row in rows])
         spans = {row.id: telemetry.reserve(row.traceparent) for row in rows}
@@ -180,7 +181,7 @@ class Inbox:
         book: Book,
         principal: Principal,
         standing: Standing,
-        rows: Sequence[Row[Any]],
+        rows: Sequence[Record],
         spans: dict[str, str],
         turn_seconds: int,
     ) -> list[Start]:
@@ -301,7 +302,7 @@ def _session_of(book: Book, principal: Principal, standing: Standing) -> tuple[s
     return session_id, session.running_turn_id
 
 
-def _begin(row: Row[Any]) -> quota_pb.BeginTurnItem:
+def _begin(row: Record) -> quota_pb.BeginTurnItem:
     return quota_pb.BeginTurnItem(
         turn_id=row.id,
         workspace_id=row.workspace_id,
@@ -312,7 +313,7 @@ def _begin(row: Row[Any]) -> quota_pb.BeginTurnItem:
     )
 
 
-def _requeued(row: Row[Any]) -> quota_pb.EndTurnItem:
+def _requeued(row: Record) -> quota_pb.EndTurnItem:
     return quota_pb.EndTurnItem(
         turn_id=row.id,
         workspace_id=row.workspace_id,
@@ -322,15 +323,18 @@ def _requeued(row: Row[Any]) -> quota_pb.EndTurnItem:
     )
 
 
-_UNREAD = select(deliveries.c.turn_id).where(
-    deliveries.c.workspace_id == bindparam("workspace"),
-    deliveries.c.message_id.in_(bindparam("ids", expanding=True)),
-    deliveries.c.recipient_id == bindparam("agent"),
-    deliveries.c.state == "queued",
+_UNREAD = Statement(
+    select(deliveries.c.turn_id).where(
+        deliveries.c.workspace_id == bindparam("workspace"),
+        deliveries.c.message_id.in_(bindparam("ids", expanding=True)),
+        deliveries.c.recipient_id == bindparam("agent"),
+        deliveries.c.state == "queued",
+    ),
+    "ids",
 )
 
 
-def _unread_of(connection: Connection, principal: Principal, keys: set[tuple[str, str]]) -> list[Row[Any]]:
+def _unread_of(connection: Connection, principal: Principal, keys: set[tuple[str, str]]) -> list[Record]:
     """Return the queued turns that serve the agent's unread ones of these messages."""
     if not keys:
         return []
@@ -339,18 +343,18 @@ def _unread_of(connection: Connection, principal: Principal, keys: set[tuple[str
         "ids": sorted(message_id for _, message_id in keys),
         "agent": principal.id,
     }
-    found = {(principal.workspace_id, row.turn_id) for row in connection.execute(_UNREAD, values)}
+    found = {(principal.workspace_id, row.turn_id) for row in _UNREAD.all(connection, values)}
     rows = turn_store.find(connection, found).values()
     return sorted((row for row in rows if row.state == "queued"), key=lambda row: row.ordinal)
 
 
-_DONE = (
+_DONE = Statement(
     update(deliveries)
     .where(
         deliveries.c.workspace_id == bindparam("workspace"),
         deliveries.c.message_id == bindparam("message"),
         deliveries.c.recipient_id == bindparam("agent"),
-        deliveries.c.state.in_(("queued", "delivered", "taken")),
+        turn_store.UNSERVED,
     )
     .values(state="done")
 )
@@ -358,4 +362,4 @@ _DONE = (
 
 def _mark_done(book: Book, principal: Principal, message_id: str) -> None:
     values = {"workspace": principal.workspace_id, "message": message_id, "agent": principal.id}
-    book.connection.execute(_DONE, values)
+    _DONE.run(book.connection, values)

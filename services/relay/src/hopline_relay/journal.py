@@ -11,11 +11,12 @@ from sqlalchemy import Connection, bindparam, select, true
 
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import instances, quota_epochs
+from hopline_relay.store.sql import Statement
 
 T = TypeVar("T")
 
 
-_FENCE = (
+_FENCE = Statement(
     select(quota_epochs.c.epoch, instances.c.ended_at)
     .select_from(quota_epochs.join(instances, true()))
     .where(quota_epochs.c.id == 1, instances.c.id == bindparam("instance"))
@@ -64,7 +65,7 @@ class Journal:
         return await self.database.writer.run(transaction)
 
     def _check_fence(self, connection: Connection, epoch: int) -> None:
-        row = connection.execute(_FENCE, {"instance": self.instance_id}).one_or_none()
+        row = _FENCE.one(connection, {"instance": self.instance_id})
         if row is None or row.epoch != epoch or row.ended_at is not None:
             raise FencedError
 

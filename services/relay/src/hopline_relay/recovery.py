@@ -17,8 +17,8 @@ from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
-from hopline_relay.store.bulk import insert
 from hopline_relay.store.schema import RUNNING, instances, turns
+from hopline_relay.store.sql import insert
 from hopline_relay.turns import Turns
 
 

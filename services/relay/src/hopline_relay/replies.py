@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import IdMaker
-from sqlalchemy import Row
 
 from hopline_relay.callers import actor_of, no_message, require_active, stand
 from hopline_relay.domain.values import Actor
@@ -16,6 +13,7 @@ from hopline_relay.drafts import Draft, Ready
 from hopline_relay.starts import assertion_of
 from hopline_relay.store.discharging import Discharge
 from hopline_relay.store.facts import Facts
+from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
 from hopline_relay.store.writing import Copy, Outgoing
 from hopline_relay.waits import Waits
@@ -94,7 +92,7 @@ class Replies:
         item = self._item(draft, outgoing, asked, travels=travels, limits=limits, now=now)
         return Ready(draft, item, outgoing, discharge, awaited)
 
-    def _check_sender(self, draft: Draft, asked: Row[Any], *, first: bool) -> None:
+    def _check_sender(self, draft: Draft, asked: Record, *, first: bool) -> None:
         """A first reply needs only a sender that still exists; a further one starts something on it."""
         principal = draft.principal
         if asked.from_kind == "mesh":
@@ -121,7 +119,7 @@ class Replies:
                 "you have answered this message already and may not start anything on its sender",
             )
 
-    def _copy(self, asked: Row[Any], *, awaited: bool) -> Copy:
+    def _copy(self, asked: Record, *, awaited: bool) -> Copy:
         if asked.from_kind == "user":
             return Copy(kind="user", id=asked.from_id, state="taken" if awaited else "delivered")
         if awaited:
@@ -137,7 +135,7 @@ class Replies:
     def _item(
         draft: Draft,
         outgoing: Outgoing,
-        asked: Row[Any],
+        asked: Record,
         *,
         travels: bool,
         limits: quota_pb.Limits,
@@ -166,7 +164,7 @@ class Replies:
         )
 
 
-def _ending(turn: Row[Any] | None, actor: Actor) -> Ended | None:
+def _ending(turn: Record | None, actor: Actor) -> Ended | None:
     """A pulled turn, or one that never ran, ends with its answer; a worker ends its own."""
     if turn is None or not (turn.state == "queued" or (turn.state == "running" and turn.batch_id)):
         return None

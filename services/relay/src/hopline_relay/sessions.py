@@ -12,7 +12,7 @@ from hopline_directory.records import VIEWER, AgentRecord
 from hopline_rpc.clock import Clock, to_timestamp
 from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection, Row, and_, func, select
+from sqlalchemy import Connection, and_, func, select
 
 from hopline_relay.callers import no_session
 from hopline_relay.inbox import Inbox
@@ -20,6 +20,7 @@ from hopline_relay.journal import Journal
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import EMPTY, deliveries, messages, sessions, turns
+from hopline_relay.store.sql import Record
 from hopline_relay.turns import Turns
 from hopline_relay.view import Views
 
@@ -55,7 +56,7 @@ class Sessions:
         before = int(position[0]) if position and isinstance(position[0], int) else 2**62
         conditions = self._visible(principal, request.agent)
 
-        def read(connection: Connection) -> tuple[list[Row[Any]], dict[str, float]]:
+        def read(connection: Connection) -> tuple[list[Record], dict[str, float]]:
             rows = _newest(connection, principal.workspace_id, conditions, before, size + 1)
             return rows, _last_at(connection, rows)
 
@@ -121,10 +122,10 @@ class Sessions:
             standing = await self._inbox.standing(principal, "", "")
             await self._inbox.take_shown(principal, standing, unread)
 
-    async def _find(self, principal: Principal, session_id: str) -> tuple[Row[Any], float]:
+    async def _find(self, principal: Principal, session_id: str) -> tuple[Record, float]:
         key = (principal.workspace_id, session_id)
 
-        def read(connection: Connection) -> tuple[Row[Any] | None, float]:
+        def read(connection: Connection) -> tuple[Record | None, float]:
             row = by_id(connection, sessions, {key}).get(key)
             return row, _last_at(connection, [row])[row.id] if row is not None else 0.0
 
@@ -133,7 +134,7 @@ class Sessions:
             raise no_session(session_id)
         return row, last_at
 
-    def may_see(self, principal: Principal, row: Row[Any]) -> bool:
+    def may_see(self, principal: Principal, row: Record) -> bool:
         """Tell whether a session is one that the reader runs, opened, leads, or may view."""
         agent = self._directory.agent(principal.workspace_id, row.agent_id)
         if principal.kind == "user":
@@ -147,10 +148,10 @@ class Sessions:
     def _entry(
         self,
         principal: Principal,
-        session: Row[Any],
+        session: Record,
         ordinal: int,
-        message: Row[Any],
-        copy: Row[Any] | None,
+        message: Record,
+        copy: Record | None,
     ) -> pb.TranscriptEntry:
         """Return a line of a transcript: what came in, or what the session's agent said."""
         if copy is not None:
@@ -186,7 +187,7 @@ class Sessions:
         policy = self._directory.policy(principal.workspace_id)
         since = self._clock.now() - policy.causality_window_seconds
 
-        def read(connection: Connection) -> tuple[Row[Any] | None, int]:
+        def read(connection: Connection) -> tuple[Record | None, int]:
             session = _own_session(connection, principal, session_id)
             running = turn_store.running_of(connection, principal.workspace_id, principal.id)
             depth = max((row.depth for row in running), default=-1)
@@ -225,13 +226,13 @@ class Sessions:
         return "sleeping" if agent.wake != "none" else "offline"
 
 
-_Entry = tuple[int, Row[Any], Row[Any] | None]
+_Entry = tuple[int, Record, Record | None]
 
 
 def _newest(
     connection: Connection, workspace_id: str, conditions: Sequence[Any], before: int, most: int
-) -> list[Row[Any]]:
-    found: dict[str, Row[Any]] = {}
+) -> list[Record]:
+    found: dict[str, Record] = {}
     for condition in conditions:
         query = (
             select(sessions)
@@ -243,7 +244,7 @@ def _newest(
     return heapq.nlargest(most, found.values(), key=lambda row: row.ordinal)
 
 
-def _last_at(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, float]:
+def _last_at(connection: Connection, rows: Sequence[Record]) -> dict[str, float]:
     """Return when something last happened in sessions: the newest turn's end, start or queueing."""
     last = {}
     for row in rows:
@@ -257,7 +258,7 @@ def _last_at(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, floa
     return last
 
 
-def _transcript(connection: Connection, session: Row[Any], after: int, most: int) -> list[_Entry]:
+def _transcript(connection: Connection, session: Record, after: int, most: int) -> list[_Entry]:
     """Return what came into a session and what went out of it, in the order of commits."""
     outgoing = (
         select(messages)
@@ -290,7 +291,7 @@ def _transcript(connection: Connection, session: Row[Any], after: int, most: int
     return sorted(said + heard, key=lambda entry: entry[0])[:most]
 
 
-def _own_session(connection: Connection, principal: Principal, session_id: str) -> Row[Any] | None:
+def _own_session(connection: Connection, principal: Principal, session_id: str) -> Record | None:
     query = select(sessions).where(
         sessions.c.workspace_id == principal.workspace_id, sessions.c.agent_id == principal.id
     )

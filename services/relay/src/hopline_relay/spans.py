@@ -6,16 +6,14 @@ was started again in between.
 
 from __future__ import annotations
 
-from typing import Any
-
 from hopline_directory import Directory
 from hopline_rpc import telemetry
-from sqlalchemy import Row
 
+from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
 
 
-def turn_ended(directory: Directory, row: Row[Any], ended: Ended, now: float) -> None:
+def turn_ended(directory: Directory, row: Record, ended: Ended, now: float) -> None:
     """Write the span of a turn that ran, given as it was before it ended."""
     if not row.span or row.started_at is None:
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
@@ -11,13 +10,13 @@ from hopline_directory.records import OPERATOR, AgentRecord
 from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
-from sqlalchemy import Row
 
 from hopline_relay.callers import Standing, actor_of, no_session, no_thread, require_active, stand
 from hopline_relay.domain.values import title_of
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.store.facts import Facts
 from hopline_relay.store.sessions import SessionWish
+from hopline_relay.store.sql import Record
 from hopline_relay.store.writing import Copy, Outgoing
 from hopline_relay.waits import Waits
 
@@ -186,7 +185,7 @@ def assertion_of(principal: Principal, now: float) -> str:
     return principal.assertion if principal.expires_at > now + 1.0 else ""
 
 
-def _may_prompt_in(principal: Principal, session: Row[Any]) -> bool:
+def _may_prompt_in(principal: Principal, session: Record) -> bool:
     """Tell whether a caller with the right to start something on the agent may do so in this session."""
     if principal.kind == "user":
         return session.channel in ("human", "relay")

@@ -13,7 +13,7 @@ from hopline_directory import Directory
 from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
-from sqlalchemy import Connection, Row, and_, delete, select
+from sqlalchemy import Connection, and_, delete, select
 
 from hopline_relay import spans
 from hopline_relay.admission import Admission
@@ -26,6 +26,7 @@ from hopline_relay.signals import Signals
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import RUNNING, debts, requests, turns, waits
+from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
 from hopline_relay.turns import Turns
 
@@ -96,7 +97,7 @@ class Sweep:
             now = self._clock.now()
             query = select(turns).where(turns.c.due_at <= now).order_by(turns.c.due_at).limit(_BATCH)
             rows = await self._journal.read(partial(_all, query=query))
-            again: list[Row[Any]] = []
+            again: list[Record] = []
             for row in rows:
                 if row.deadline_at <= now:
                     await self._cancels.fail(row, _UNSERVED if row.state == "queued" else _TOO_LONG)
@@ -110,7 +111,7 @@ class Sweep:
             if len(rows) < _BATCH:
                 return
 
-    async def _pull_over(self, row: Row[Any], again: list[Row[Any]]) -> None:
+    async def _pull_over(self, row: Record, again: list[Record]) -> None:
         """End the lease of a pulled message: what is owed goes back to the inbox, the rest is done."""
         key = (row.workspace_id, row.id)
         owed = await self._journal.read(
@@ -126,14 +127,14 @@ class Sweep:
         else:
             again.append(row)
 
-    async def _requeue(self, rows: Sequence[Row[Any]], now: float) -> None:
+    async def _requeue(self, rows: Sequence[Record], now: float) -> None:
         """Queue turns again whose worker is gone."""
         if not rows:
             return
         keys = {(row.workspace_id, row.id) for row in rows}
         attempts = {row.id: row.attempt for row in rows}
 
-        def op(book: Any) -> list[Row[Any]]:
+        def op(book: Any) -> list[Record]:
             found = turn_store.find(book.connection, keys)
             # Its worker may have come back in the meantime.
             lost = [
@@ -192,7 +193,7 @@ class Sweep:
         await self._journal.write(lambda book: book.connection.execute(statement).rowcount)
 
 
-def _all(connection: Connection, query: Any) -> Sequence[Row[Any]]:
+def _all(connection: Connection, query: Any) -> Sequence[Record]:
     return connection.execute(query).all()
 
 

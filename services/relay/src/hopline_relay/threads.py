@@ -11,7 +11,7 @@ from hopline_directory import Directory
 from hopline_directory.records import VIEWER
 from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, select
 
 from hopline_relay.callers import no_thread
 from hopline_relay.inbox import Inbox
@@ -19,6 +19,7 @@ from hopline_relay.journal import Journal
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.schema import QUEUED, messages, participants, threads, turns
+from hopline_relay.store.sql import Record
 from hopline_relay.view import Views
 
 
@@ -44,7 +45,7 @@ class Threads:
         before = int(position[0]) if position and isinstance(position[0], int) else 2**62
         parties = self._parties(principal, request.agent)
 
-        def read(connection: Connection) -> tuple[list[Row[Any]], dict[str, list[tuple[str, str]]]]:
+        def read(connection: Connection) -> tuple[list[Record], dict[str, list[tuple[str, str]]]]:
             rows = _recent(connection, principal.workspace_id, parties, before, size + 1)
             return rows, _members(connection, principal.workspace_id, [row.id for row in rows])
 
@@ -97,8 +98,8 @@ class Threads:
     def _shown(
         self,
         principal: Principal,
-        rows: Sequence[Row[Any]],
-        copies: dict[tuple[str, str], list[Row[Any]]],
+        rows: Sequence[Record],
+        copies: dict[tuple[str, str], list[Record]],
     ) -> Iterator[pb.Message]:
         for row in rows:
             yield self._views.message(principal, row, copies[row.workspace_id, row.id])
@@ -117,8 +118,8 @@ class Threads:
     def _takes(
         self,
         principal: Principal,
-        rows: Sequence[Row[Any]],
-        copies: dict[tuple[str, str], list[Row[Any]]],
+        rows: Sequence[Record],
+        copies: dict[tuple[str, str], list[Record]],
     ) -> bool:
         """Tell whether this page shows the reading agent something unread; a paused one takes nothing."""
         if principal.kind != "agent":
@@ -134,7 +135,7 @@ class Threads:
 
     async def _page(
         self, workspace_id: str, thread_id: str, after: int, most: int
-    ) -> tuple[Sequence[Row[Any]], dict[tuple[str, str], list[Row[Any]]]]:
+    ) -> tuple[Sequence[Record], dict[tuple[str, str], list[Record]]]:
         statement = (
             select(messages)
             .where(
@@ -148,7 +149,7 @@ class Threads:
 
         def read(
             connection: Connection,
-        ) -> tuple[Sequence[Row[Any]], dict[tuple[str, str], list[Row[Any]]]]:
+        ) -> tuple[Sequence[Record], dict[tuple[str, str], list[Record]]]:
             rows = connection.execute(statement).all()
             return rows, copies_of(connection, [(workspace_id, row.id) for row in rows])
 
@@ -189,7 +190,7 @@ class Threads:
 
 def _recent(
     connection: Connection, workspace_id: str, parties: Sequence[str] | None, before: int, most: int
-) -> list[Row[Any]]:
+) -> list[Record]:
     """Return the newest threads before an ordinal: each party's through its index, merged."""
     if parties is None:
         statement = (

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock
-from sqlalchemy import Row, bindparam, update
+from sqlalchemy import bindparam, update
 
 from hopline_relay.admission import Admission
 from hopline_relay.batching import Batcher
@@ -22,8 +21,8 @@ from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
-from hopline_relay.store.bulk import insert
 from hopline_relay.store.schema import attachments
+from hopline_relay.store.sql import Record, Statement, insert
 from hopline_relay.store.turns import Ended
 
 __all__ = ["CancelOutcome", "ClaimWish", "ClaimedTurn", "Held", "TurnEnd", "Turns"]
@@ -159,7 +158,7 @@ class Turns:
     async def give_back(self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int) -> None:
         """Queue turns again that were claimed but never reached a worker; costs them no attempt."""
 
-        def op(book: Book) -> list[Row[Any]]:
+        def op(book: Book) -> list[Record]:
             rows = _held_rows(book, workspace_id, agent_id, held, epoch)
             turn_store.requeue(book, rows, lambda each: self._directory.policy(each).queue_seconds, free=True)
             return rows
@@ -204,7 +203,7 @@ def _nobody(workspace_id: str, agent_id: str, token_id: str, code: str, message:
 
 def _held_rows(
     book: Book, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int | None
-) -> list[Row[Any]]:
+) -> list[Record]:
     """Return those of the turns that are running, this worker's and at this attempt."""
     rows = turn_store.find(book.connection, {(workspace_id, each.turn_id) for each in held})
     found = []
@@ -222,7 +221,7 @@ def _held_rows(
     return found
 
 
-_COUNT = (
+_COUNT = Statement(
     update(attachments)
     .where(attachments.c.workspace_id == bindparam("workspace"), attachments.c.agent_id == bindparam("agent"))
     .values(epoch=attachments.c.epoch + 1)
@@ -232,12 +231,8 @@ _COUNT = (
 
 def _attach(book: Book, workspace_id: str, agent_id: str) -> int:
     values = {"workspace": workspace_id, "agent": agent_id}
-    epoch: int | None = book.connection.execute(_COUNT, values).scalar_one_or_none()
-    if epoch is None:
-        epoch = 1
-        insert(
-            book.connection,
-            attachments,
-            [{"workspace_id": workspace_id, "agent_id": agent_id, "epoch": epoch}],
-        )
-    return epoch
+    counted = _COUNT.one(book.connection, values)
+    if counted is not None:
+        return int(counted.epoch)
+    insert(book.connection, attachments, [{"workspace_id": workspace_id, "agent_id": agent_id, "epoch": 1}])
+    return 1

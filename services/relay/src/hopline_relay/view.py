@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from hopline.relay.v1 import delegation_pb2, message_pb2, session_pb2
 from hopline_directory import Directory
 from hopline_rpc.clock import to_timestamp
 from hopline_rpc.principals import Principal
-from sqlalchemy import Row
 
 from hopline_relay.drafts import Sent
+from hopline_relay.store.sql import Record
 from hopline_relay.waits import Outcome
 
 Party = message_pb2.Party
@@ -46,7 +46,7 @@ class Views:
             return Party(name=_SOMEBODY, display=_SOMEBODY, kind="agent")
         return Party(id=agent.id, name=agent.name, display=self._directory.display(agent), kind="agent")
 
-    def message(self, reader: Principal, row: Row[Any], copies: Sequence[Row[Any]]) -> message_pb2.Message:
+    def message(self, reader: Principal, row: Record, copies: Sequence[Record]) -> message_pb2.Message:
         """Return a message with its deliveries."""
         own = row.from_id == reader.id
         addressed = any(copy.recipient_id == reader.id for copy in copies)
@@ -85,7 +85,7 @@ class Views:
             )
 
     def thread(
-        self, reader: Principal, row: Row[Any], members: Iterable[tuple[str, str]]
+        self, reader: Principal, row: Record, members: Iterable[tuple[str, str]]
     ) -> message_pb2.Thread:
         """Return a thread with its participants, as (kind, id)."""
         return message_pb2.Thread(
@@ -99,7 +99,7 @@ class Views:
             last_at=to_timestamp(row.last_at),
         )
 
-    def session(self, reader: Principal, row: Row[Any], last_at: float) -> session_pb2.Session:
+    def session(self, reader: Principal, row: Record, last_at: float) -> session_pb2.Session:
         """Return a session."""
         opener = self.party(reader, row.opened_by_kind, row.opened_by_id)
         return session_pb2.Session(
@@ -118,7 +118,7 @@ class Views:
             last_at=to_timestamp(last_at),
         )
 
-    def turn(self, reader: Principal, row: Row[Any]) -> delegation_pb2.Turn:
+    def turn(self, reader: Principal, row: Record) -> delegation_pb2.Turn:
         """Return a turn with its chain."""
         own = row.caused_by_id == reader.id
         turn = delegation_pb2.Turn(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, select, update
 
 from hopline_relay.store.book import Book
-from hopline_relay.store.bulk import insert
 from hopline_relay.store.schema import audit_events, audit_sources, heads
+from hopline_relay.store.sql import Record, insert
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Filter:
 
 def read(
     connection: Connection, wanted: Filter, *, after: int, before: int, descending: bool, most: int
-) -> list[Row[Any]]:
+) -> list[Record]:
     """Return events with `after` < number < `before`, in order, or the newest first."""
     if wanted.since:
         after = max(after, _first_at(connection, wanted.workspace_id, wanted.since) - 1)
@@ -43,7 +42,7 @@ def read(
     base = base.order_by(order).limit(most)
     if wanted.agents is None:
         return list(connection.execute(base).all())
-    found: dict[int, Row[Any]] = {}
+    found: dict[int, Record] = {}
     for agent_id in wanted.agents:
         for column in (audit_events.c.agent_id, audit_events.c.actor_id):
             found.update((row.seq, row) for row in connection.execute(base.where(column == agent_id)))

@@ -9,15 +9,15 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select, update
 
 from hopline_relay.domain.values import Actor
-from hopline_relay.store.bulk import insert
 from hopline_relay.store.schema import audit_events, heads
+from hopline_relay.store.sql import Statement, insert
 
-_LOCKED = (
+_LOCKED = Statement(
     select(heads.c.ordinal, heads.c.audit_seq)
     .where(heads.c.workspace_id == bindparam("workspace"))
     .with_for_update()
 )
-_WRITE = (
+_WRITE = Statement(
     update(heads)
     .where(heads.c.workspace_id == bindparam("workspace"))
     .values(ordinal=bindparam("new_ordinal"), audit_seq=bindparam("new_seq"))
@@ -97,8 +97,8 @@ class Book:
                 row = {"workspace_id": workspace_id, "ordinal": head.ordinal, "audit_seq": head.audit_seq}
                 insert(self.connection, heads, [row])
             else:
-                self.connection.execute(
-                    _WRITE,
+                _WRITE.run(
+                    self.connection,
                     {"workspace": workspace_id, "new_ordinal": head.ordinal, "new_seq": head.audit_seq},
                 )
         return sorted({note["workspace_id"] for note in self._notes})
@@ -106,7 +106,7 @@ class Book:
     def _head(self, workspace_id: str) -> _Head:
         head = self._heads.get(workspace_id)
         if head is None:
-            row = self.connection.execute(_LOCKED, {"workspace": workspace_id}).one_or_none()
+            row = _LOCKED.one(self.connection, {"workspace": workspace_id})
             head = _Head(row[0], row[1], fresh=False) if row else _Head(0, 0, fresh=True)
             self._heads[workspace_id] = head
         return head

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from hopline_relay.domain.values import Fault
 from hopline_relay.store.schema import EMPTY, OPEN, debts, deliveries
+from hopline_relay.store.sql import Record, Statement
 
-_CLOSE = (
+_CLOSE = Statement(
     update(debts)
     .where(
         debts.c.workspace_id == bindparam("workspace"),
@@ -44,33 +44,38 @@ def close(
         "code": fault.code if fault else "",
         "message": fault.message if fault else "",
     }
-    return connection.execute(_CLOSE, values).rowcount == 1
+    return _CLOSE.run(connection, values) == 1
 
 
-_OWED_TO_TURNS = select(debts).where(
-    debts.c.workspace_id == bindparam("workspace"),
-    debts.c.creditor_turn_id.in_(bindparam("turns", expanding=True)),
-    debts.c.creditor_turn_id != EMPTY,
-    debts.c.state == OPEN,
+_OWED_TO_TURNS = Statement(
+    select(debts).where(
+        debts.c.workspace_id == bindparam("workspace"),
+        debts.c.creditor_turn_id.in_(bindparam("turns", expanding=True)),
+        debts.c.creditor_turn_id != EMPTY,
+        debts.c.state == OPEN,
+    ),
+    "turns",
 )
-_OWED_BY = select(debts).where(
-    debts.c.workspace_id == bindparam("workspace"),
-    debts.c.debtor_id == bindparam("debtor"),
-    debts.c.state == OPEN,
+_OWED_BY = Statement(
+    select(debts).where(
+        debts.c.workspace_id == bindparam("workspace"),
+        debts.c.debtor_id == bindparam("debtor"),
+        debts.c.state == OPEN,
+    )
 )
 
 
-def owed_to_turns(connection: Connection, workspace_id: str, turn_ids: Sequence[str]) -> Sequence[Row[Any]]:
+def owed_to_turns(connection: Connection, workspace_id: str, turn_ids: Sequence[str]) -> Sequence[Record]:
     """Return the open debts for whose answers these turns asked."""
-    return connection.execute(_OWED_TO_TURNS, {"workspace": workspace_id, "turns": list(turn_ids)}).all()
+    return _OWED_TO_TURNS.all(connection, {"workspace": workspace_id, "turns": list(turn_ids)})
 
 
-def owed_by(connection: Connection, workspace_id: str, agent_id: str) -> Sequence[Row[Any]]:
+def owed_by(connection: Connection, workspace_id: str, agent_id: str) -> Sequence[Record]:
     """Return the open debts of an agent."""
-    return connection.execute(_OWED_BY, {"workspace": workspace_id, "debtor": agent_id}).all()
+    return _OWED_BY.all(connection, {"workspace": workspace_id, "debtor": agent_id})
 
 
-_MARK_ANSWERED = (
+_MARK_ANSWERED = Statement(
     update(deliveries)
     .where(
         deliveries.c.workspace_id == bindparam("workspace"),
@@ -83,6 +88,4 @@ _MARK_ANSWERED = (
 
 def mark_answered(connection: Connection, workspace_id: str, message_id: str, agent_id: str) -> None:
     """Say that an agent's final message has answered what was delivered to it."""
-    connection.execute(
-        _MARK_ANSWERED, {"workspace": workspace_id, "message": message_id, "recipient": agent_id}
-    )
+    _MARK_ANSWERED.run(connection, {"workspace": workspace_id, "message": message_id, "recipient": agent_id})

@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, update
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import debts, deliveries
+from hopline_relay.store.sql import Statement
 from hopline_relay.store.turns import Ended
 
 
@@ -34,7 +35,7 @@ class Discharge:
     ends: Ended | None
 
 
-_ANSWER = (
+_ANSWER = Statement(
     update(deliveries)
     .where(
         deliveries.c.workspace_id == bindparam("workspace"),
@@ -44,7 +45,7 @@ _ANSWER = (
     )
     .values(state="answered", place=False)
 )
-_PAY = (
+_PAY = Statement(
     update(debts)
     .where(
         debts.c.workspace_id == bindparam("workspace"),
@@ -64,11 +65,11 @@ def discharge(book: Book, each: Discharge) -> None:
         "recipient": each.recipient_id,
         "seen": each.state,
     }
-    if connection.execute(_ANSWER, values).rowcount != 1:
+    if _ANSWER.run(connection, values) != 1:
         raise RacedError
     if each.owed:
         paid = {"workspace": each.workspace_id, "turn": each.turn_id, "reply": each.reply_id}
-        if connection.execute(_PAY, paid).rowcount != 1:
+        if _PAY.run(connection, paid) != 1:
             raise RacedError
     if each.ends is not None and not turn_store.finish(book, [each.ends]):
         raise RacedError

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, bindparam, select
 
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
@@ -22,6 +22,7 @@ from hopline_relay.store.schema import (
     threads,
     turns,
 )
+from hopline_relay.store.sql import Record, Statement
 
 Key = tuple[str, str]
 
@@ -47,21 +48,21 @@ class Names:
 class Facts:
     """What was found; what is missing does not exist."""
 
-    turns: dict[Key, Row[Any]] = field(default_factory=dict)
-    sessions: dict[Key, Row[Any]] = field(default_factory=dict)
-    threads: dict[Key, Row[Any]] = field(default_factory=dict)
-    messages: dict[Key, Row[Any]] = field(default_factory=dict)
+    turns: dict[Key, Record] = field(default_factory=dict)
+    sessions: dict[Key, Record] = field(default_factory=dict)
+    threads: dict[Key, Record] = field(default_factory=dict)
+    messages: dict[Key, Record] = field(default_factory=dict)
     members: dict[Key, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
-    deliveries: dict[Key, list[Row[Any]]] = field(default_factory=dict)
+    deliveries: dict[Key, list[Record]] = field(default_factory=dict)
     # By the turn that owes.
-    debts: dict[Key, Row[Any]] = field(default_factory=dict)
+    debts: dict[Key, Record] = field(default_factory=dict)
     # Open debts by thread.
     owed: dict[Key, list[Any]] = field(default_factory=lambda: defaultdict(list))
     # Open debts by (workspace, the turn that waits for it, who owes).
-    awaited: dict[tuple[str, str, str], Row[Any]] = field(default_factory=dict)
-    requests: dict[tuple[str, str, str], Row[Any]] = field(default_factory=dict)
+    awaited: dict[tuple[str, str, str], Record] = field(default_factory=dict)
+    requests: dict[tuple[str, str, str], Record] = field(default_factory=dict)
 
-    def delivery(self, workspace_id: str, message_id: str, recipient_id: str) -> Row[Any] | None:
+    def delivery(self, workspace_id: str, message_id: str, recipient_id: str) -> Record | None:
         """Return a recipient's copy of a message."""
         for row in self.deliveries.get((workspace_id, message_id), ()):
             if row.recipient_id == recipient_id:
@@ -86,9 +87,12 @@ def look_up(connection: Connection, names: Names) -> Facts:
     return facts
 
 
-_REQUESTS = select(requests).where(
-    requests.c.workspace_id == bindparam("workspace"),
-    requests.c.request_id.in_(bindparam("ids", expanding=True)),
+_REQUESTS = Statement(
+    select(requests).where(
+        requests.c.workspace_id == bindparam("workspace"),
+        requests.c.request_id.in_(bindparam("ids", expanding=True)),
+    ),
+    "ids",
 )
 
 
@@ -97,44 +101,53 @@ def _requests(connection: Connection, names: Names, facts: Facts) -> None:
     for workspace_id, _, request_id in names.requests:
         grouped[workspace_id].append(request_id)
     for workspace_id, ids in grouped.items():
-        for row in connection.execute(_REQUESTS, {"workspace": workspace_id, "ids": ids}):
+        for row in _REQUESTS.all(connection, {"workspace": workspace_id, "ids": ids}):
             key = (workspace_id, row.principal_id, row.request_id)
             if key in names.requests:
                 facts.requests[key] = row
                 names.messages.add((workspace_id, row.message_id))
 
 
-_AWAITED = select(debts).where(
-    debts.c.workspace_id == bindparam("workspace"),
-    debts.c.creditor_turn_id.in_(bindparam("ids", expanding=True)),
-    debts.c.creditor_turn_id != EMPTY,
-    debts.c.state == OPEN,
+_AWAITED = Statement(
+    select(debts).where(
+        debts.c.workspace_id == bindparam("workspace"),
+        debts.c.creditor_turn_id.in_(bindparam("ids", expanding=True)),
+        debts.c.creditor_turn_id != EMPTY,
+        debts.c.state == OPEN,
+    ),
+    "ids",
 )
 
 
 def _awaited(connection: Connection, facts: Facts, running: Iterable[Key]) -> None:
     for workspace_id, ids in _grouped(key for key in running if key[1]).items():
-        for row in connection.execute(_AWAITED, {"workspace": workspace_id, "ids": ids}):
+        for row in _AWAITED.all(connection, {"workspace": workspace_id, "ids": ids}):
             facts.awaited[workspace_id, row.creditor_turn_id, row.debtor_id] = row
 
 
-_MEMBERS = select(participants.c.thread_id, participants.c.party_id, participants.c.party_kind).where(
-    participants.c.workspace_id == bindparam("workspace"),
-    participants.c.thread_id.in_(bindparam("ids", expanding=True)),
+_MEMBERS = Statement(
+    select(participants.c.thread_id, participants.c.party_id, participants.c.party_kind).where(
+        participants.c.workspace_id == bindparam("workspace"),
+        participants.c.thread_id.in_(bindparam("ids", expanding=True)),
+    ),
+    "ids",
 )
-_OWED = select(debts).where(
-    debts.c.workspace_id == bindparam("workspace"),
-    debts.c.state == OPEN,
-    debts.c.debtor_id.in_(bindparam("debtors", expanding=True)),
+_OWED = Statement(
+    select(debts).where(
+        debts.c.workspace_id == bindparam("workspace"),
+        debts.c.state == OPEN,
+        debts.c.debtor_id.in_(bindparam("debtors", expanding=True)),
+    ),
+    "debtors",
 )
 
 
 def _members(connection: Connection, names: Names, facts: Facts) -> None:
     for workspace_id, ids in _grouped(facts.threads).items():
-        for row in connection.execute(_MEMBERS, {"workspace": workspace_id, "ids": ids}):
+        for row in _MEMBERS.all(connection, {"workspace": workspace_id, "ids": ids}):
             facts.members[workspace_id, row.thread_id][row.party_id] = row.party_kind
     for workspace_id, ids in _grouped(names.debtors).items():
-        for row in connection.execute(_OWED, {"workspace": workspace_id, "debtors": ids}):
+        for row in _OWED.all(connection, {"workspace": workspace_id, "debtors": ids}):
             facts.owed[workspace_id, row.thread_id].append(row)
 
 

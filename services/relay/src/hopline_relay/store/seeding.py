@@ -12,8 +12,8 @@ from hopline_rpc.ids import encode
 from sqlalchemy import Connection, and_, func, select, update
 
 from hopline_relay.store.book import Book
-from hopline_relay.store.bulk import insert
 from hopline_relay.store.schema import QUEUED, RUNNING, deliveries, messages, quota_epochs, turns, waits
+from hopline_relay.store.sql import insert
 
 _EPOCH_ROW: Final = 1
 _DAY: Final = 86_400.0

@@ -11,20 +11,23 @@ from sqlalchemy import Connection, bindparam, literal_column, select
 
 from hopline_relay.domain.values import lowest_free, session_title
 from hopline_relay.store.book import Book
-from hopline_relay.store.bulk import insert
 from hopline_relay.store.schema import sessions
+from hopline_relay.store.sql import Statement, insert
 
-_OF_PAIRS = select(
-    sessions.c.id,
-    sessions.c.pair,
-    sessions.c.number,
-    sessions.c.closed,
-    sessions.c.running_turn_id,
-).where(
-    sessions.c.workspace_id == bindparam("workspace"),
-    sessions.c.channel == bindparam("channel"),
-    sessions.c.pair.in_(bindparam("pairs", expanding=True)),
-    sessions.c.number > literal_column("0"),
+_OF_PAIRS = Statement(
+    select(
+        sessions.c.id,
+        sessions.c.pair,
+        sessions.c.number,
+        sessions.c.closed,
+        sessions.c.running_turn_id,
+    ).where(
+        sessions.c.workspace_id == bindparam("workspace"),
+        sessions.c.channel == bindparam("channel"),
+        sessions.c.pair.in_(bindparam("pairs", expanding=True)),
+        sessions.c.number > literal_column("0"),
+    ),
+    "pairs",
 )
 
 
@@ -108,6 +111,6 @@ def _known(
     """Return the sessions of the pairs: by number, the id and whether it is taken."""
     known: dict[str, dict[int, tuple[str, bool]]] = {wish.pair: {} for wish in wishes}
     values = {"workspace": workspace_id, "channel": channel, "pairs": sorted(known)}
-    for session_id, pair, number, closed, running in connection.execute(_OF_PAIRS, values):
+    for session_id, pair, number, closed, running in _OF_PAIRS.all(connection, values):
         known[pair][number] = (session_id, closed or running != "")
     return known

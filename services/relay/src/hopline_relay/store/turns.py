@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, exists, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, exists, or_, select, update
 
 from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import EMPTY, QUEUED, RUNNING, deliveries, sessions, turns
+from hopline_relay.store.sql import Record, Statement
 
 # Not yet answered or given up. Spelled out: a list cannot be bound for many rows at once.
-_UNSERVED = or_(
+UNSERVED = or_(
     deliveries.c.state == "queued", deliveries.c.state == "delivered", deliveries.c.state == "taken"
 )
 
@@ -41,7 +42,7 @@ class Ended:
     fault: Fault | None = None
     actor: Actor = MESH
 
-    def fits(self, row: Row[Any] | None) -> bool:
+    def fits(self, row: Record | None) -> bool:
         """Tell whether the turn is still what it was seen as."""
         return (
             row is not None
@@ -51,7 +52,7 @@ class Ended:
         )
 
 
-_FINISH = (
+_FINISH = Statement(
     update(turns)
     .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
     .values(
@@ -64,17 +65,17 @@ _FINISH = (
         error_message=bindparam("message"),
     )
 )
-_CLOSE_DELIVERY = (
+_CLOSE_DELIVERY = Statement(
     update(deliveries)
     .where(
         deliveries.c.workspace_id == bindparam("workspace"),
         deliveries.c.message_id == bindparam("message_key"),
         deliveries.c.recipient_id == bindparam("recipient"),
-        _UNSERVED,
+        UNSERVED,
     )
     .values(state=bindparam("new_state"))
 )
-_FREE_SESSION = (
+_FREE_SESSION = Statement(
     update(sessions)
     .where(
         sessions.c.workspace_id == bindparam("workspace"),
@@ -84,7 +85,7 @@ _FREE_SESSION = (
     .values(running_turn_id="")
 )
 _PULLED = turns.alias("pulled")
-_FREE_PULL = (
+_FREE_PULL = Statement(
     update(sessions)
     .where(
         sessions.c.workspace_id == bindparam("workspace"),
@@ -103,19 +104,19 @@ _FREE_PULL = (
 )
 
 
-def finish(book: Book, endings: Sequence[Ended]) -> list[Row[Any]]:
+def finish(book: Book, endings: Sequence[Ended]) -> list[Record]:
     """End turns; returns the rows, as they were, of those that did."""
     connection = book.connection
     found = by_id(connection, turns, {(each.workspace_id, each.turn_id) for each in endings})
-    done: list[tuple[Ended, Row[Any]]] = []
+    done: list[tuple[Ended, Record]] = []
     for each in endings:
         row = found.pop((each.workspace_id, each.turn_id), None)
         if row is not None and each.fits(row):
             done.append((each, row))
     if not done:
         return []
-    connection.execute(_FINISH, [_finish_values(book, each) for each, _ in done])
-    connection.execute(_CLOSE_DELIVERY, [_close_values(each, row) for each, row in done])
+    _FINISH.many(connection, [_finish_values(book, each) for each, _ in done])
+    _CLOSE_DELIVERY.many(connection, [_close_values(each, row) for each, row in done])
     ran = [row for _, row in done if row.state == "running"]
     free_sessions(connection, ran)
     _release_pulled(book, [row for row in ran if not row.batch_id])
@@ -124,7 +125,7 @@ def finish(book: Book, endings: Sequence[Ended]) -> list[Row[Any]]:
     return [row for _, row in done]
 
 
-_RELEASE = (
+_RELEASE = Statement(
     update(turns)
     .where(
         turns.c.workspace_id == bindparam("workspace"),
@@ -136,11 +137,12 @@ _RELEASE = (
 )
 
 
-def _release_pulled(book: Book, rows: Sequence[Row[Any]]) -> None:
+def _release_pulled(book: Book, rows: Sequence[Record]) -> None:
     """Let the leases end of messages that were pulled from within turns that have ended."""
     if rows:
-        book.connection.execute(
-            _RELEASE, [{"workspace": row.workspace_id, "batch": row.id, "at": book.now} for row in rows]
+        _RELEASE.many(
+            book.connection,
+            [{"workspace": row.workspace_id, "batch": row.id, "at": book.now} for row in rows],
         )
 
 
@@ -155,7 +157,7 @@ def _finish_values(book: Book, each: Ended) -> dict[str, Any]:
     }
 
 
-def _close_values(each: Ended, row: Row[Any]) -> dict[str, Any]:
+def _close_values(each: Ended, row: Record) -> dict[str, Any]:
     return {
         "workspace": each.workspace_id,
         "message_key": row.message_id,
@@ -164,7 +166,7 @@ def _close_values(each: Ended, row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def free_sessions(connection: Connection, rows: Sequence[Row[Any]]) -> None:
+def free_sessions(connection: Connection, rows: Sequence[Record]) -> None:
     """Mark the sessions of turns that run no more as free."""
     alone = [
         {"workspace": row.workspace_id, "session": row.session_id, "turn": row.id}
@@ -172,13 +174,13 @@ def free_sessions(connection: Connection, rows: Sequence[Row[Any]]) -> None:
         if not row.batch_id
     ]
     if alone:
-        connection.execute(_FREE_SESSION, alone)
+        _FREE_SESSION.many(connection, alone)
     pulled = {(row.workspace_id, row.run_session_id, row.batch_id) for row in rows if row.batch_id}
     for workspace_id, session_id, batch_id in pulled:
-        connection.execute(_FREE_PULL, {"workspace": workspace_id, "session": session_id, "turn": batch_id})
+        _FREE_PULL.run(connection, {"workspace": workspace_id, "session": session_id, "turn": batch_id})
 
 
-def _note_end(book: Book, each: Ended, row: Row[Any]) -> None:
+def _note_end(book: Book, each: Ended, row: Record) -> None:
     details: dict[str, Any] = {"state": each.state, "depth": row.depth, "root_id": row.root_id}
     if each.fault:
         details["code"], details["reason"] = each.fault.code, each.fault.message
@@ -198,7 +200,7 @@ def _note_end(book: Book, each: Ended, row: Row[Any]) -> None:
 
 # --- starting ------------------------------------------------------------------------------------
 
-_START = (
+_START = Statement(
     update(turns)
     .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
     .values(
@@ -216,18 +218,18 @@ _START = (
         span=bindparam("new_span"),
     )
 )
-_HOLD_SESSION = (
+_HOLD_SESSION = Statement(
     update(sessions)
     .where(sessions.c.workspace_id == bindparam("workspace"), sessions.c.id == bindparam("session"))
     .values(running_turn_id=bindparam("turn"), used=True)
 )
-_SET_DELIVERY = (
+_SET_DELIVERY = Statement(
     update(deliveries)
     .where(
         deliveries.c.workspace_id == bindparam("workspace"),
         deliveries.c.message_id == bindparam("message_key"),
         deliveries.c.recipient_id == bindparam("recipient"),
-        _UNSERVED,
+        UNSERVED,
     )
     .values(state=bindparam("new_state"))
 )
@@ -237,7 +239,7 @@ _SET_DELIVERY = (
 class Start:
     """A queued turn that is to run; times are unix seconds."""
 
-    row: Row[Any]
+    row: Record
     epoch: int
     slot: bool
     lease_until: float
@@ -268,14 +270,14 @@ def start(book: Book, starts: Sequence[Start], instance_id: str) -> list[Start]:
         started.append(each)
     if not started:
         return []
-    connection.execute(_START, [_start_values(book, each, instance_id) for each in started])
+    _START.many(connection, [_start_values(book, each, instance_id) for each in started])
     holding = [
         {"workspace": each.row.workspace_id, "session": each.row.session_id, "turn": each.row.id}
         for each in started
         if not each.batch_id
     ]
     if holding:
-        connection.execute(_HOLD_SESSION, holding)
+        _HOLD_SESSION.many(connection, holding)
     set_deliveries(connection, [(each.row, each.delivery) for each in started])
     for each in started:
         _note_start(book, each)
@@ -284,14 +286,14 @@ def start(book: Book, starts: Sequence[Start], instance_id: str) -> list[Start]:
 
 def hold_session(connection: Connection, workspace_id: str, session_id: str, turn_id: str) -> None:
     """Say that a turn runs in a session."""
-    connection.execute(_HOLD_SESSION, [{"workspace": workspace_id, "session": session_id, "turn": turn_id}])
+    _HOLD_SESSION.many(connection, [{"workspace": workspace_id, "session": session_id, "turn": turn_id}])
 
 
-def set_deliveries(connection: Connection, changes: Sequence[tuple[Row[Any], str]]) -> None:
+def set_deliveries(connection: Connection, changes: Sequence[tuple[Record, str]]) -> None:
     """Set the state of the deliveries that turns serve, unless they are served already."""
     if changes:
-        connection.execute(
-            _SET_DELIVERY,
+        _SET_DELIVERY.many(
+            connection,
             [
                 {
                     "workspace": row.workspace_id,
@@ -339,7 +341,7 @@ def _note_start(book: Book, each: Start) -> None:
 
 # --- leases and queueing again -------------------------------------------------------------------
 
-_LEASE = (
+_LEASE = Statement(
     update(turns)
     .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
     .values(
@@ -352,12 +354,12 @@ _LEASE = (
 
 
 def set_leases(
-    book: Book, rows: Sequence[Row[Any]], until: float, instance_id: str, epoch: int | None = None
+    book: Book, rows: Sequence[Record], until: float, instance_id: str, epoch: int | None = None
 ) -> None:
     """Let the leases of running turns end at `until`; `epoch` moves them to another attachment."""
     if rows:
-        book.connection.execute(
-            _LEASE,
+        _LEASE.many(
+            book.connection,
             [
                 {
                     "workspace": row.workspace_id,
@@ -372,7 +374,7 @@ def set_leases(
         )
 
 
-_REQUEUE = (
+_REQUEUE = Statement(
     update(turns)
     .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
     .values(
@@ -389,15 +391,15 @@ _REQUEUE = (
 )
 
 
-def requeue(book: Book, rows: Sequence[Row[Any]], queue_seconds: Any, *, free: bool = False) -> None:
+def requeue(book: Book, rows: Sequence[Record], queue_seconds: Any, *, free: bool = False) -> None:
     """Put running turns back into their queues; `free` gives the attempt back as well.
 
     `queue_seconds(workspace_id)` is how long they may wait there.
     """
     if not rows:
         return
-    book.connection.execute(
-        _REQUEUE,
+    _REQUEUE.many(
+        book.connection,
         [
             {
                 "workspace": row.workspace_id,
@@ -427,7 +429,7 @@ def requeue(book: Book, rows: Sequence[Row[Any]], queue_seconds: Any, *, free: b
 
 # --- looking -------------------------------------------------------------------------------------
 
-_QUEUED_OF = (
+_QUEUED_OF = Statement(
     select(turns)
     .where(
         turns.c.workspace_id == bindparam("workspace"),
@@ -437,7 +439,7 @@ _QUEUED_OF = (
     .order_by(turns.c.ordinal)
     .limit(bindparam("most"))
 )
-_WAITING_OF = (
+_WAITING_OF = Statement(
     select(turns.c.ordinal, turns.c.session_id)
     .where(
         turns.c.workspace_id == bindparam("workspace"),
@@ -448,12 +450,15 @@ _WAITING_OF = (
     .order_by(turns.c.ordinal)
     .limit(_CHUNK)
 )
-_BUSY = select(sessions.c.id).where(
-    sessions.c.workspace_id == bindparam("workspace"),
-    sessions.c.id.in_(bindparam("ids", expanding=True)),
-    sessions.c.running_turn_id != "",
+_BUSY = Statement(
+    select(sessions.c.id).where(
+        sessions.c.workspace_id == bindparam("workspace"),
+        sessions.c.id.in_(bindparam("ids", expanding=True)),
+        sessions.c.running_turn_id != "",
+    ),
+    "ids",
 )
-_AT = (
+_AT = Statement(
     select(turns)
     .where(
         turns.c.workspace_id == bindparam("workspace"),
@@ -461,36 +466,39 @@ _AT = (
         turns.c.state == QUEUED,
         turns.c.ordinal.in_(bindparam("ordinals", expanding=True)),
     )
-    .order_by(turns.c.ordinal)
+    .order_by(turns.c.ordinal),
+    "ordinals",
 )
-_RUNNING_OF = select(turns).where(
-    turns.c.workspace_id == bindparam("workspace"),
-    turns.c.agent_id == bindparam("agent"),
-    turns.c.state == RUNNING,
+_RUNNING_OF = Statement(
+    select(turns).where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.agent_id == bindparam("agent"),
+        turns.c.state == RUNNING,
+    )
 )
 
 
-def queued_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> Sequence[Row[Any]]:
+def queued_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> Sequence[Record]:
     """Return an agent's queued turns, oldest first."""
     values = {"workspace": workspace_id, "agent": agent_id, "most": most}
-    return connection.execute(_QUEUED_OF, values).all()
+    return _QUEUED_OF.all(connection, values)
 
 
-def next_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> Sequence[Row[Any]]:
+def next_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> Sequence[Record]:
     """Return the oldest queued turn of each session of the agent's that is free, oldest first."""
     key = {"workspace": workspace_id, "agent": agent_id}
     seen: set[str] = set()
     chosen: list[int] = []
     after = 0
     while len(chosen) < most:
-        waiting = connection.execute(_WAITING_OF, {**key, "after": after}).all()
+        waiting = _WAITING_OF.all(connection, {**key, "after": after})
         oldest: dict[str, int] = {}
         for ordinal, session_id in waiting:
             if session_id not in seen:
                 oldest.setdefault(session_id, ordinal)
         if oldest:
             ids = {"workspace": workspace_id, "ids": list(oldest)}
-            busy = set(connection.execute(_BUSY, ids).scalars())
+            busy = set(_BUSY.scalars(connection, ids))
             chosen += [ordinal for session_id, ordinal in oldest.items() if session_id not in busy]
             seen.update(oldest)
         if len(waiting) < _CHUNK:
@@ -498,14 +506,14 @@ def next_of(connection: Connection, workspace_id: str, agent_id: str, most: int)
         after = waiting[-1].ordinal
     if not chosen:
         return []
-    return connection.execute(_AT, {**key, "ordinals": chosen[:most]}).all()
+    return _AT.all(connection, {**key, "ordinals": chosen[:most]})
 
 
-def running_of(connection: Connection, workspace_id: str, agent_id: str) -> Sequence[Row[Any]]:
+def running_of(connection: Connection, workspace_id: str, agent_id: str) -> Sequence[Record]:
     """Return an agent's running turns."""
-    return connection.execute(_RUNNING_OF, {"workspace": workspace_id, "agent": agent_id}).all()
+    return _RUNNING_OF.all(connection, {"workspace": workspace_id, "agent": agent_id})
 
 
-def find(connection: Connection, keys: set[tuple[str, str]]) -> dict[tuple[str, str], Row[Any]]:
+def find(connection: Connection, keys: set[tuple[str, str]]) -> dict[tuple[str, str], Record]:
     """Return turns by (workspace, id)."""
     return by_id(connection, turns, keys)

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, select
+from sqlalchemy import Connection, bindparam, delete, select
 
-from hopline_relay.store.bulk import insert
 from hopline_relay.store.schema import waits
+from hopline_relay.store.sql import Record, Statement, insert
 
-_REMOVE = delete(waits).where(waits.c.workspace_id == bindparam("workspace"), waits.c.id == bindparam("wait"))
+_REMOVE = Statement(
+    delete(waits).where(waits.c.workspace_id == bindparam("workspace"), waits.c.id == bindparam("wait"))
+)
 
 
 def remove(connection: Connection, keys: Sequence[tuple[str, str]]) -> None:
     """Drop waits by (workspace, id)."""
     if keys:
-        connection.execute(_REMOVE, [{"workspace": key[0], "wait": key[1]} for key in keys])
+        _REMOVE.many(connection, [{"workspace": key[0], "wait": key[1]} for key in keys])
 
 
 def add(connection: Connection, row: dict[str, Any]) -> None:
@@ -24,6 +26,6 @@ def add(connection: Connection, row: dict[str, Any]) -> None:
     insert(connection, waits, [row])
 
 
-def all_waits(connection: Connection) -> Sequence[Row[Any]]:
+def all_waits(connection: Connection) -> Sequence[Record]:
     """Return every wait there is."""
     return connection.execute(select(waits)).all()

@@ -17,7 +17,7 @@ from sqlalchemy import bindparam, update
 from hopline_relay.domain.values import Actor, extend_chain
 from hopline_relay.store import sessions as session_store
 from hopline_relay.store.book import Book
-from hopline_relay.store.bulk import by_id, insert
+from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import (
     debts,
     deliveries,
@@ -29,6 +29,7 @@ from hopline_relay.store.schema import (
     waits,
 )
 from hopline_relay.store.sessions import SessionWish
+from hopline_relay.store.sql import Statement, insert
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,7 +141,7 @@ def _inherit(book: Book, outgoing: Sequence[Outgoing]) -> None:
 
 # --- threads -------------------------------------------------------------------------------------
 
-_COUNT = (
+_COUNT = Statement(
     update(threads)
     .where(
         threads.c.workspace_id == bindparam("workspace"),
@@ -183,10 +184,10 @@ def _enter(book: Book, message: Outgoing) -> HoplineError | None:
         "at": book.now,
         "new_ordinal": message.ordinal,
     }
-    seq = book.connection.execute(_COUNT, values).scalar_one_or_none()
-    if seq is None:
+    counted = _COUNT.one(book.connection, values)
+    if counted is None:
         return _thread_full(message)
-    message.seq = seq
+    message.seq = counted.message_count
     return None
 
 
@@ -228,7 +229,7 @@ def _participant_rows(message: Outgoing) -> list[dict[str, Any]]:
     ]
 
 
-_TOUCH = (
+_TOUCH = Statement(
     update(participants)
     .where(
         participants.c.workspace_id == bindparam("workspace"),
@@ -240,8 +241,8 @@ _TOUCH = (
 
 def _touch_participants(book: Book, followed: Sequence[Outgoing]) -> None:
     if followed:
-        book.connection.execute(
-            _TOUCH,
+        _TOUCH.many(
+            book.connection,
             [
                 {
                     "workspace": message.workspace_id,
