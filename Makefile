@@ -16,7 +16,7 @@ help: ## Show this list
 	@python3 -m venv .uv && .uv/bin/pip install --quiet --disable-pip-version-check 'uv>=0.13,<0.14'
 
 setup: $(filter .uv/bin/uv,$(UV)) ## Install everything into .venv; the command is then .venv/bin/hopline
-	@$(UV) sync --frozen --quiet
+	@$(UV) sync --frozen --quiet --compile-bytecode
 
 demo: setup ## Run a real delegation through the whole mesh and show its timeline and trace
 	@$(PY) demo/run.py
