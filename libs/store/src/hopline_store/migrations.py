@@ -11,7 +11,10 @@ not even imported. A service's `migrations/env.py` is three lines:
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +24,7 @@ from sqlalchemy import Connection, Engine, MetaData, inspect
 _VERSIONS: Final = "versions"
 # Replicas that start together take turns; any number that nobody else uses.
 _ADVISORY_LOCK: Final = 7_401_740_217
+_TURN_MILLISECONDS: Final = 120_000
 
 
 def migrate(engine: Engine, script_location: str | Path) -> None:
@@ -35,14 +39,9 @@ def migrate(engine: Engine, script_location: str | Path) -> None:
         if _current(conn) == head:
             return
         conn.rollback()
-        # SQLite changes a table by copying it, and dropping the old one would take along the rows that
-        # refer to it. The switch works only outside a transaction; `_upgrade` checks the references.
-        _check_foreign_keys(conn, on=False)
-        try:
-            with conn.begin():
-                _bring_up(conn, folder, revisions, head)
-        finally:
-            _check_foreign_keys(conn, on=True)
+        importlib.import_module("alembic.command")  # takes its time: not while others wait for the lock
+        with _sqlite_prepared(conn), conn.begin():
+            _bring_up(conn, folder, revisions, head)
 
 
 def _bring_up(conn: Connection, folder: Path, revisions: dict[str, str | None], head: str) -> None:
@@ -62,10 +61,25 @@ def _bring_up(conn: Connection, folder: Path, revisions: dict[str, str | None], 
     _upgrade(conn, folder)
 
 
-def _check_foreign_keys(conn: Connection, *, on: bool) -> None:
-    if conn.dialect.name == "sqlite":
-        driver: Any = conn.connection.driver_connection
-        driver.execute(f"PRAGMA foreign_keys={'ON' if on else 'OFF'}")
+@contextmanager
+def _sqlite_prepared(conn: Connection) -> Iterator[None]:
+    """Wait long enough for another process's migration, and let tables be copied.
+
+    SQLite changes a table by copying it, and dropping the old one would take along the rows that refer to
+    it. The switch works only outside a transaction; `_upgrade` checks the references before the commit.
+    """
+    if conn.dialect.name != "sqlite":
+        yield
+        return
+    driver: Any = conn.connection.driver_connection
+    (usual,) = driver.execute("PRAGMA busy_timeout").fetchone()
+    driver.execute(f"PRAGMA busy_timeout={_TURN_MILLISECONDS}")
+    driver.execute("PRAGMA foreign_keys=OFF")
+    try:
+        yield
+    finally:
+        driver.execute("PRAGMA foreign_keys=ON")
+        driver.execute(f"PRAGMA busy_timeout={usual}")
 
 
 def run_env(metadata: MetaData) -> None:
