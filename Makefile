@@ -22,7 +22,7 @@ demo: setup ## Run a real delegation through the whole mesh and show its timelin
 	@$(PY) demo/run.py
 
 test: setup ## Run all tests
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n auto --dist loadfile $(ARGS)
 
 up: setup ## Start the mesh and stay; Ctrl-C drains it
 	@.venv/bin/hopline up

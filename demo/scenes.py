@@ -82,13 +82,14 @@ async def over_long(client: Client, console: Console) -> None:
 
 async def foreign(client: Client, console: Console) -> None:
     """An agent of another workspace answers like one that never existed."""
-    answers = []
+    answers = {}
     for name in ("stranger", "nobody-at-all"):
         refused, result = await ask(client, name, "hello?")
         expect(refused and result["error"]["code"] == "not_found", f"ask {name} gave {result}")
-        answers.append(result["error"]["message"].replace(name, "NAME"))
-    expect(answers[0] == answers[1], f"a foreign agent can be told from none: {answers}")
-    console.print(f"[cyan]ask[/]          an agent of another workspace  [yellow]{answers[0]}[/]")
+        answers[name] = result["error"]["message"]
+    alike = {message.replace(name, "NAME") for name, message in answers.items()}
+    expect(len(alike) == 1, f"a foreign agent can be told from none: {answers}")
+    console.print(f"[cyan]ask[/]          an agent of another workspace  [yellow]{answers['stranger']}[/]")
 
 
 async def play_all(client: Client, console: Console) -> str:
