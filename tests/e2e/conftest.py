@@ -26,11 +26,12 @@ def started(tmp_path: Path) -> Iterator[Processes]:
 
 
 @pytest.fixture
-def own_mesh(started: Processes) -> MeshProcess:
+def own_mesh(started: Processes) -> Iterator[MeshProcess]:
     """A mesh for a test that stops or kills it."""
     mesh = MeshProcess(started)
     mesh.start()
-    return mesh
+    yield mesh
+    assert mesh.complaints() == []
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +41,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcess]:
         shared = MeshProcess(found)
         shared.start()
         yield shared
+        assert shared.complaints() == []
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ async def test_what_was_accepted_is_there_once_and_every_ask_ends_after_a_kill_u
     await space.work(answering, shout)
     load = Load(space, senders)
     running = asyncio.create_task(load.run())
-    await until(lambda: running.done() or len(load.accepted) >= 200, "the load")
+    await until(lambda: running.done() or len(load.accepted) >= 120, "the load")
     await asyncio.to_thread(mesh.kill)
     await running
     told = {start.message_id for start in load.accepted}

@@ -95,6 +95,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         attach = reader.block("hopline attach --agent reviewer")
         started.start("attach", "bash", "-c", f"exec {attach}", cwd=reader.checkout)
         yield reader
+        assert mesh.complaints() == []
 
 
 def test_the_token_of_the_walk_through_is_in_a_file_of_ones_own(reader: Reader) -> None:

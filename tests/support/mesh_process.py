@@ -244,6 +244,12 @@ class MeshProcess:
         """End it as a crash would."""
         self.up.kill()
 
+    def complaints(self) -> list[str]:
+        """Return what the process that runs now has logged as its own defects."""
+        return [
+            line for line in self.up.said.splitlines() if '"level": "error"' in line or "Traceback" in line
+        ]
+
     def hopline(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command of ours on it to its end."""
         return self.processes.run(HOPLINE, *words, "--data", str(self.data))
