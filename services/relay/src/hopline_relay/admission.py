@@ -25,6 +25,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_relay.batching import Batcher
 from hopline_relay.journal import Journal
 from hopline_relay.store import seeding
+from hopline_relay.store.sql import Record
 
 log = logging.getLogger("hopline.relay.admission")
 
@@ -247,6 +248,29 @@ class Admission:
             lambda epoch: self._stub.SetWaiting(pb.SetWaitingRequest(epoch=epoch, items=items))
         )
         return [None] * len(items)
+
+
+def end_item(row: Record) -> pb.EndTurnItem:
+    """Return what the quota service is told of a turn that has ended, given as it was before."""
+    ran = row.state == "running"
+    return pb.EndTurnItem(
+        turn_id=row.id,
+        workspace_id=row.workspace_id,
+        agent_id=row.agent_id,
+        kind=pb.END_KIND_ENDED if ran else pb.END_KIND_DROPPED,
+        attempt=row.attempt if ran else 0,
+    )
+
+
+def requeued_item(row: Record, attempt: int) -> pb.EndTurnItem:
+    """Return what the quota service is told of a turn whose attempt is over, and which is queued again."""
+    return pb.EndTurnItem(
+        turn_id=row.id,
+        workspace_id=row.workspace_id,
+        agent_id=row.agent_id,
+        kind=pb.END_KIND_REQUEUED,
+        attempt=attempt,
+    )
 
 
 def refused(refusal: pb.Refusal, now: float, name_of: Callable[[str], str]) -> HoplineError:

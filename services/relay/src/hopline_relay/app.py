@@ -21,6 +21,7 @@ from hopline_relay import recovery
 from hopline_relay.admission import Admission
 from hopline_relay.asks import Asks
 from hopline_relay.audit import Audit
+from hopline_relay.callers import Inboxes
 from hopline_relay.cancel import Cancels
 from hopline_relay.claims import Claims
 from hopline_relay.delegations import Delegations
@@ -99,6 +100,7 @@ class Relay:
         self._endings = endings = Endings(
             journal, directory, admission, waits, hand_over, signals, ids, clock
         )
+        inboxes = Inboxes(ids)
         self._sends = sends = Sends(
             journal,
             directory,
@@ -107,16 +109,19 @@ class Relay:
             hand_over,
             signals,
             refusals,
-            Starts(directory, waits, ids, journal.instance_id),
-            Replies(directory, waits, ids, journal.instance_id),
+            Starts(directory, waits, inboxes, ids, journal.instance_id),
+            Replies(directory, waits, inboxes, ids, journal.instance_id),
+            inboxes,
             clock,
         )
         cancels = Cancels(journal, endings)
         claims = Claims(journal, directory, admission, endings, signals, clock)
         self.authenticator = self._guard.authenticator
         self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
-        self.inbox = inbox = Inbox(journal, directory, admission, endings, signals, ids, clock)
-        asks = Asks(journal, directory, admission, sends, waits, hand_over, endings, signals, ids, clock)
+        self.inbox = inbox = Inbox(journal, directory, admission, endings, signals, inboxes, clock)
+        asks = Asks(
+            journal, directory, admission, sends, waits, hand_over, endings, signals, inboxes, ids, clock
+        )
         self.sweep = Sweep(journal, directory, admission, endings, cancels, turns, signals, clock)
         self._departures = recovery.Departures(journal, directory, cancels, turns, signals)
         self._takeover = TakeOver(registry, journal, clock)

@@ -17,7 +17,7 @@ from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, bindparam, or_, select, update
 
 from hopline_relay.admission import Admission
-from hopline_relay.callers import no_session, no_turn, stand
+from hopline_relay.callers import Inboxes, no_session, no_turn, stand
 from hopline_relay.domain.values import Actor, Fault, clamp_wait
 from hopline_relay.drafts import Draft
 from hopline_relay.endings import Endings
@@ -76,6 +76,7 @@ class Asks:
         hand_over: HandOver,
         endings: Endings,
         signals: Signals,
+        inboxes: Inboxes,
         ids: IdMaker,
         clock: Clock,
     ) -> None:
@@ -87,6 +88,7 @@ class Asks:
         self._hand_over = hand_over
         self._endings = endings
         self._signals = signals
+        self._inboxes = inboxes
         self._ids = ids
         self._clock = clock
 
@@ -283,7 +285,7 @@ class Asks:
             return turn_id
         names = Names(sessions={(principal.workspace_id, session_id)})
         facts = await self._journal.read(lambda connection: look_up(connection, names))
-        standing = stand(principal, "", session_id, facts, self._ids)
+        standing = stand(principal, "", session_id, facts, self._inboxes)
         return standing.turn.id if standing.turn is not None and standing.turn.slot else ""
 
     # --- taking -----------------------------------------------------------------------------------

@@ -41,11 +41,15 @@ class Batcher(Generic[Item, Result]):
 
     async def submit(self, item: Item) -> Result:
         """Add an item and wait for its result."""
+        return await self.enqueue(item)
+
+    def enqueue(self, item: Item) -> asyncio.Future[Result]:
+        """Add an item, and return the future of its result."""
         if len(self._waiting) >= self._bound:
             raise HoplineError("overloaded", "the relay has too much to do", retry_after=1.0)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._add(item, future)
-        return await future
+        return future
 
     def post(self, item: Item) -> None:
         """Add an item that nobody waits for; a failure is logged. Not bounded: it follows from calls."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Final
 
 from hopline_directory import Directory
 from hopline_directory.records import AgentRecord
@@ -14,6 +16,8 @@ from hopline_relay.domain.values import Actor
 from hopline_relay.store.facts import Facts
 from hopline_relay.store.sessions import SessionWish
 from hopline_relay.store.sql import Record
+
+_INBOXES_KEPT: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,38 @@ def named(directory: Directory, workspace_id: str, kind: str, identifier: str) -
     return Actor(kind, identifier, known.name if known is not None else "")
 
 
-def stand(principal: Principal, turn_id: str, session_id: str, facts: Facts, ids: IdMaker) -> Standing:
+class Inboxes:
+    """The inbox sessions that are known: each is there for good, so that it need not be looked up again."""
+
+    def __init__(self, ids: IdMaker) -> None:
+        self._ids = ids
+        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def standing(self, workspace_id: str, agent_id: str) -> Standing:
+        """Return where calls without a session of their own come from; made where it is missing."""
+        known = self._known.get((workspace_id, agent_id))
+        if known is not None:
+            return Standing(known)
+        return Standing(
+            inbox=SessionWish(
+                workspace_id=workspace_id,
+                fresh_id=self._ids.new_id("ses"),
+                agent_id=agent_id,
+                channel="mcp",
+                opener_kind="agent",
+                opener_id=agent_id,
+            )
+        )
+
+    def remember(self, wish: SessionWish | None) -> None:
+        """Keep what was found or made for a wish."""
+        if wish is not None:
+            self._known[wish.workspace_id, wish.agent_id] = wish.id
+            if len(self._known) > _INBOXES_KEPT:
+                self._known.popitem(last=False)
+
+
+def stand(principal: Principal, turn_id: str, session_id: str, facts: Facts, inboxes: Inboxes) -> Standing:
     """Work out where a call is made from, or refuse what is not the caller's."""
     if principal.kind != "agent":
         return Standing()
@@ -67,7 +102,7 @@ def stand(principal: Principal, turn_id: str, session_id: str, facts: Facts, ids
     if turn_id:
         turn = facts.turns.get((workspace_id, turn_id))
         if turn is None or turn.agent_id != principal.id:
-            raise HoplineError("not_found", f"there is no turn {turn_id!r}", details={"turn_id": turn_id})
+            raise no_turn(turn_id)
         if turn.state != "running":
             raise HoplineError("failed_precondition", "the turn that this call comes from has ended")
         return Standing(turn.run_session_id or turn.session_id, None, turn)
@@ -78,19 +113,7 @@ def stand(principal: Principal, turn_id: str, session_id: str, facts: Facts, ids
         # A pull runs several turns in a session: which of them a call belongs to is not known.
         turn = facts.turns.get((workspace_id, session.running_turn_id))
         return Standing(session_id, None, turn if turn is not None and not turn.batch_id else None)
-    return Standing(inbox=inbox_wish(workspace_id, principal.id, ids))
-
-
-def inbox_wish(workspace_id: str, agent_id: str, ids: IdMaker) -> SessionWish:
-    """Return the wish for an agent's inbox session: where calls without a session come from."""
-    return SessionWish(
-        workspace_id=workspace_id,
-        fresh_id=ids.new_id("ses"),
-        agent_id=agent_id,
-        channel="mcp",
-        opener_kind="agent",
-        opener_id=agent_id,
-    )
+    return inboxes.standing(workspace_id, principal.id)
 
 
 def no_session(session_id: str) -> HoplineError:

@@ -14,7 +14,7 @@ from hopline_rpc.clock import Clock
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection
 
-from hopline_relay.admission import Admission
+from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.domain.values import LEASE_SECONDS, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.held import ClaimedTurn, ClaimWish
@@ -130,18 +130,7 @@ class Claims:
         )
 
     async def _give_back(self, rows: Sequence[Record]) -> None:
-        await self._admission.end(
-            [
-                quota_pb.EndTurnItem(
-                    turn_id=row.id,
-                    workspace_id=row.workspace_id,
-                    agent_id=row.agent_id,
-                    kind=quota_pb.END_KIND_REQUEUED,
-                    attempt=row.attempt + 1,
-                )
-                for row in rows
-            ]
-        )
+        await self._admission.end([requeued_item(row, row.attempt + 1) for row in rows])
         self._signals.claimable({(row.workspace_id, "") for row in rows})
 
     def _claimed(self, wish: ClaimWish, start: Start, found: Found) -> ClaimedTurn:

@@ -18,7 +18,7 @@ from hopline_rpc.ids import IdMaker
 from sqlalchemy import Connection
 
 from hopline_relay import answers, spans
-from hopline_relay.admission import Admission
+from hopline_relay.admission import Admission, end_item
 from hopline_relay.batching import Batcher
 from hopline_relay.callers import named
 from hopline_relay.domain.values import MAX_ANSWER_BYTES, Fault
@@ -277,18 +277,7 @@ class Endings:
     async def tell_quota(self, rows: Sequence[Record]) -> None:
         """Tell the quota service of turns that have ended, given as they were before."""
         if rows:
-            await self._admission.end(
-                [
-                    quota_pb.EndTurnItem(
-                        turn_id=row.id,
-                        workspace_id=row.workspace_id,
-                        agent_id=row.agent_id,
-                        kind=quota_pb.END_KIND_ENDED if row.state == "running" else quota_pb.END_KIND_DROPPED,
-                        attempt=row.attempt if row.state == "running" else 0,
-                    )
-                    for row in rows
-                ]
-            )
+            await self._admission.end([end_item(row) for row in rows])
 
 
 def _write_all(book: Book, plans: Sequence[_Plan]) -> list[tuple[bool, bool]]:

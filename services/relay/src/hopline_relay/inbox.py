@@ -11,14 +11,13 @@ from hopline.relay.v1 import message_pb2 as pb
 from hopline_directory import Directory
 from hopline_rpc import telemetry
 from hopline_rpc.clock import Clock
-from hopline_rpc.ids import IdMaker
 from hopline_rpc.paging import fit
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, bindparam, func, select, update
 
-from hopline_relay.admission import Admission
+from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.batching import Batcher
-from hopline_relay.callers import Standing, actor_of, no_message, require_active, stand
+from hopline_relay.callers import Inboxes, Standing, actor_of, no_message, require_active, stand
 from hopline_relay.claims import Found, load, may_still, withdrawal
 from hopline_relay.domain.values import PULL_LEASE_SECONDS
 from hopline_relay.endings import Ending, Endings
@@ -51,7 +50,7 @@ class Inbox:
         admission: Admission,
         endings: Endings,
         signals: Signals,
-        ids: IdMaker,
+        inboxes: Inboxes,
         clock: Clock,
     ) -> None:
         self._journal = journal
@@ -59,7 +58,7 @@ class Inbox:
         self._admission = admission
         self._endings = endings
         self._signals = signals
-        self._ids = ids
+        self._inboxes = inboxes
         self._clock = clock
         self._views = Views(directory)
         # When the lease of an agent's pull is renewed next, and when it pulled last.
@@ -108,7 +107,7 @@ class Inbox:
         if session_id:
             names.sessions.add((principal.workspace_id, session_id))
         facts = await self._journal.read(lambda connection: look_up(connection, names))
-        return stand(principal, turn_id, session_id, facts, self._ids)
+        return stand(principal, turn_id, session_id, facts, self._inboxes)
 
     async def unread(self, principal: Principal) -> int:
         """Return how many messages of the agent are unread."""
@@ -167,10 +166,12 @@ class Inbox:
                 lambda book: self._start(book, principal, standing, rows, spans, turn_seconds)
             )
         except BaseException:
-            self._admission.post_ends([_requeued(row) for row in rows])
+            self._admission.post_ends([requeued_item(row, row.attempt + 1) for row in rows])
             raise
         running = {start.row.id for start in taken}
-        self._admission.post_ends([_requeued(row) for row in rows if row.id not in running])
+        self._admission.post_ends(
+            [requeued_item(row, row.attempt + 1) for row in rows if row.id not in running]
+        )
         if taken:
             agent = (principal.workspace_id, principal.id)
             self._renew_at[agent] = self._clock.monotonic() + _RENEW_SECONDS
@@ -309,16 +310,6 @@ def _begin(row: Record) -> quota_pb.BeginTurnItem:
         agent_id=row.agent_id,
         depth=row.depth,
         root_id=row.root_id,
-        attempt=row.attempt + 1,
-    )
-
-
-def _requeued(row: Record) -> quota_pb.EndTurnItem:
-    return quota_pb.EndTurnItem(
-        turn_id=row.id,
-        workspace_id=row.workspace_id,
-        agent_id=row.agent_id,
-        kind=quota_pb.END_KIND_REQUEUED,
         attempt=row.attempt + 1,
     )
 

@@ -7,8 +7,8 @@ from hopline_directory import Directory
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import IdMaker
 
-from hopline_relay.callers import actor_of, no_message, require_active, stand
-from hopline_relay.domain.values import Actor
+from hopline_relay.callers import Inboxes, actor_of, no_message, require_active, stand
+from hopline_relay.domain.values import Actor, sibling
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.starts import assertion_of
 from hopline_relay.store.discharging import Discharge
@@ -22,9 +22,12 @@ from hopline_relay.waits import Waits
 class Replies:
     """Prepares replies."""
 
-    def __init__(self, directory: Directory, waits: Waits, ids: IdMaker, instance_id: str) -> None:
+    def __init__(
+        self, directory: Directory, waits: Waits, inboxes: Inboxes, ids: IdMaker, instance_id: str
+    ) -> None:
         self._directory = directory
         self._waits = waits
+        self._inboxes = inboxes
         self._ids = ids
         self._instance_id = instance_id
 
@@ -43,7 +46,7 @@ class Replies:
         live = turn is not None and turn.state in ("queued", "running")
         travels = owed or (first and live)
         self._check_sender(draft, asked, first=delivery.state != "answered")
-        standing = stand(principal, draft.turn_id, draft.caller_session_id, facts, self._ids)
+        standing = stand(principal, draft.turn_id, draft.caller_session_id, facts, self._inboxes)
         serving = standing.turn if standing.turn is not None else turn
         policy = self._directory.policy(workspace_id)
         outgoing = Outgoing(
@@ -157,7 +160,7 @@ class Replies:
                 quota_pb.AdmitRecipient(agent_id=copy.id, turn_id=copy.turn_id) for copy in outgoing.copies
             ],
             cause_turn_id=outgoing.turn_id,
-            new_root_id=f"rot_{outgoing.id[4:]}",
+            new_root_id=sibling("rot", outgoing.id),
             answer_depth=asked.from_depth if travels else 0,
             answer_root_id=asked.root_id if travels else "",
             limits=limits,

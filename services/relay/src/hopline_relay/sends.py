@@ -7,7 +7,6 @@ written one by one, so that a bad message fails alone. `request_id` is looked up
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -17,8 +16,10 @@ from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
 from sqlalchemy.exc import IntegrityError
 
-from hopline_relay.admission import Admission, refused
+from hopline_relay import spans
+from hopline_relay.admission import Admission, end_item, refused
 from hopline_relay.batching import Batcher
+from hopline_relay.callers import Inboxes
 from hopline_relay.drafts import Draft, Ready, Sent, SentCopy, sent_of
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import FencedError, Journal
@@ -28,14 +29,13 @@ from hopline_relay.signals import Signals
 from hopline_relay.starts import Starts
 from hopline_relay.store import discharging
 from hopline_relay.store.book import Book
-from hopline_relay.store.discharging import RacedError
+from hopline_relay.store.discharging import Discharge, RacedError
 from hopline_relay.store.facts import Facts, Names, look_up
-from hopline_relay.store.turns import Ended
+from hopline_relay.store.sql import Record
 from hopline_relay.store.writing import write
 from hopline_relay.waits import Outcome, Waits
 
 _TRIES: Final = 4
-_INBOXES_KEPT: Final = 50_000
 
 Key = tuple[str, str, str]
 
@@ -62,6 +62,7 @@ class Sends:
         refusals: Refusals,
         starts: Starts,
         replies: Replies,
+        inboxes: Inboxes,
         clock: Clock,
     ) -> None:
         self._journal = journal
@@ -73,10 +74,10 @@ class Sends:
         self._refusals = refusals
         self._starts = starts
         self._replies = replies
+        self._inboxes = inboxes
         self._clock = clock
         self._batches: Batcher[Draft, Sent] = Batcher("sends", self._treat)
         self._under_way: dict[Key, tuple[bytes, asyncio.Future[Sent]]] = {}
-        self._inboxes: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     async def send(self, draft: Draft) -> Sent:
         """Send a draft; returns once it is on disk. The same request under way twice is sent once."""
@@ -89,7 +90,7 @@ class Sends:
             if known[0] != draft.digest:
                 raise _conflict(draft)
             return _repeated(await asyncio.shield(known[1]))
-        work = asyncio.ensure_future(self._batches.submit(draft))
+        work = self._batches.enqueue(draft)
         self._under_way[key] = (draft.digest, work)
         work.add_done_callback(lambda done: self._done(key, done))
         return await asyncio.shield(work)
@@ -142,11 +143,9 @@ class Sends:
                 return known
             limits = self._admission.limits(draft.principal.workspace_id)
             kind = self._replies if draft.kind == "reply" else self._starts
-            ready = kind.prepare(draft, facts, limits, self._clock.now())
+            return kind.prepare(draft, facts, limits, self._clock.now())
         except HoplineError as error:
             return error
-        self._use_known_inbox(ready)
-        return ready
 
     async def _look_up(self, drafts: Sequence[Draft]) -> Facts:
         names = Names()
@@ -195,7 +194,7 @@ class Sends:
         if not batch:
             return []
         try:
-            refusals = await self._journal.write(lambda book: _write_all(book, batch), epoch=epoch)
+            outcome = await self._journal.write(lambda book: _write_all(book, batch), epoch=epoch)
         except FencedError:
             await self._admission.refresh_epoch()
             return self._give_back(batch, _AGAIN)
@@ -211,10 +210,16 @@ class Sends:
                 return [result for ready in batch for result in await self._write([ready], epoch)]
             return self._give_back(batch, error)
         results: list[Result] = []
-        for ready, refusal in zip(batch, refusals, strict=True):
-            self._admission.settle(ready.item.key, committed=refusal is None)
-            results.append(sent_of(ready.outgoing) if refusal is None else refusal)
-        self._tell([ready for ready, refusal in zip(batch, refusals, strict=True) if refusal is None])
+        written: list[tuple[Ready, Record | None]] = []
+        for ready, done in zip(batch, outcome, strict=True):
+            if isinstance(done, HoplineError):
+                self._admission.settle(ready.item.key, committed=False)
+                results.append(done)
+                continue
+            self._admission.settle(ready.item.key, committed=True)
+            results.append(sent_of(ready.outgoing))
+            written.append((ready, done))
+        self._tell(written)
         return results
 
     def _give_back(self, batch: Sequence[Ready], error: BaseException) -> list[Result]:
@@ -224,22 +229,23 @@ class Sends:
 
     # --- afterwards -------------------------------------------------------------------------------
 
-    def _tell(self, written: Sequence[Ready]) -> None:
-        """Wake whoever has something to do now."""
+    def _tell(self, written: Sequence[tuple[Ready, Record | None]]) -> None:
+        """Wake whoever has something to do now; with each message comes the turn that it ended."""
         claimable: set[tuple[str, str]] = set()
-        for ready in written:
+        for ready, ended in written:
             outgoing = ready.outgoing
-            self._remember_inbox(ready)
+            self._inboxes.remember(outgoing.inbox)
             claimable.update((outgoing.workspace_id, copy.id) for copy in outgoing.copies if copy.turn_id)
             waiter = ready.draft.waiter
             if waiter is not None and waiter.gone:
                 self._waits.forget(outgoing.workspace_id, waiter.id)
             if ready.discharge is not None:
-                self._told(ready, ready.discharge)
+                self._told(ready, ready.discharge, ended)
+                claimable.add((outgoing.workspace_id, ready.discharge.recipient_id))
         self._signals.claimable(claimable)
 
-    def _told(self, ready: Ready, discharge: discharging.Discharge) -> None:
-        """Hand an answer to the calls that wait for it, and end the pulled turn at the quota service."""
+    def _told(self, ready: Ready, discharge: Discharge, ended: Record | None) -> None:
+        """Hand an answer to the calls that wait for it, and tell of the pulled turn that it ended."""
         outgoing = ready.outgoing
         if discharge.owed:
             outcome = Outcome("completed", outgoing.body, outgoing.payload, outgoing.id)
@@ -247,24 +253,9 @@ class Sends:
             told = self._waits.resolve(outgoing.workspace_id, discharge.turn_id, creditor, outcome)
             if ready.awaited is not None and not told:
                 self._hand_over.back(outgoing.workspace_id, discharge.turn_id)
-        if discharge.ends is not None:
-            ended, agent_id = discharge.ends, discharge.recipient_id
-            self._admission.post_ends([_end_item(ended, agent_id)])
-            self._signals.claimable({(ended.workspace_id, agent_id)})
-
-    def _use_known_inbox(self, ready: Ready) -> None:
-        """Spare the look-up of a session that is there for good."""
-        wish = ready.outgoing.inbox
-        known = self._inboxes.get((wish.workspace_id, wish.agent_id)) if wish is not None else None
-        if known is not None:
-            ready.outgoing.session_id, ready.outgoing.inbox = known, None
-
-    def _remember_inbox(self, ready: Ready) -> None:
-        wish = ready.outgoing.inbox
-        if wish is not None:
-            self._inboxes[wish.workspace_id, wish.agent_id] = wish.id
-            if len(self._inboxes) > _INBOXES_KEPT:
-                self._inboxes.popitem(last=False)
+        if ended is not None and discharge.ends is not None:
+            spans.turn_ended(self._directory, ended, discharge.ends, self._clock.now())
+            self._admission.post_ends([end_item(ended)])
 
     def _namer(self, ready: Ready) -> Callable[[str], str]:
         workspace_id = ready.outgoing.workspace_id
@@ -304,24 +295,13 @@ def _take_decision(ready: Ready, admitted: quota_pb.Admitted) -> None:
         outgoing.turn_id = outgoing.turn_id or admitted.cause_turn_id
 
 
-def _write_all(book: Book, batch: Sequence[Ready]) -> list[HoplineError | None]:
-    refusals = write(book, [ready.outgoing for ready in batch])
-    for ready, refusal in zip(batch, refusals, strict=True):
-        if refusal is None and ready.discharge is not None:
-            discharging.discharge(book, ready.discharge)
-    return refusals
-
-
-def _end_item(ended: Ended, agent_id: str) -> quota_pb.EndTurnItem:
-    """Return what the quota service is told of a turn that ended with its answer."""
-    ran = "running" in ended.seen
-    return quota_pb.EndTurnItem(
-        turn_id=ended.turn_id,
-        workspace_id=ended.workspace_id,
-        agent_id=agent_id,
-        kind=quota_pb.END_KIND_ENDED if ran else quota_pb.END_KIND_DROPPED,
-        attempt=ended.attempt if ran else 0,
-    )
+def _write_all(book: Book, batch: Sequence[Ready]) -> list[HoplineError | Record | None]:
+    """Write a batch; returns for each why not, or the turn that it ended, if any."""
+    outcome: list[HoplineError | Record | None] = list(write(book, [ready.outgoing for ready in batch]))
+    for index, ready in enumerate(batch):
+        if outcome[index] is None and ready.discharge is not None:
+            outcome[index] = discharging.discharge(book, ready.discharge)
+    return outcome
 
 
 def _conflict(draft: Draft) -> HoplineError:

@@ -11,8 +11,8 @@ from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 
-from hopline_relay.callers import Standing, actor_of, no_session, no_thread, require_active, stand
-from hopline_relay.domain.values import title_of
+from hopline_relay.callers import Inboxes, Standing, actor_of, no_session, no_thread, require_active, stand
+from hopline_relay.domain.values import sibling, title_of
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.store.facts import Facts
 from hopline_relay.store.sessions import SessionWish
@@ -24,9 +24,12 @@ from hopline_relay.waits import Waits
 class Starts:
     """Prepares what starts something."""
 
-    def __init__(self, directory: Directory, waits: Waits, ids: IdMaker, instance_id: str) -> None:
+    def __init__(
+        self, directory: Directory, waits: Waits, inboxes: Inboxes, ids: IdMaker, instance_id: str
+    ) -> None:
         self._directory = directory
         self._waits = waits
+        self._inboxes = inboxes
         self._ids = ids
         self._instance_id = instance_id
 
@@ -35,13 +38,14 @@ class Starts:
         principal = draft.principal
         require_active(self._directory, principal)
         recipients = self._resolve(draft)
-        standing = stand(principal, draft.turn_id, draft.caller_session_id, facts, self._ids)
+        standing = stand(principal, draft.turn_id, draft.caller_session_id, facts, self._inboxes)
         if draft.thread_id:
             self._check_thread(draft, facts, recipients)
         policy = self._directory.policy(principal.workspace_id)
+        message_id = self._ids.new_id("msg")
         outgoing = Outgoing(
             workspace_id=principal.workspace_id,
-            id=self._ids.new_id("msg"),
+            id=message_id,
             kind=draft.kind,
             sender=actor_of(self._directory, principal),
             session_id=standing.session_id,
@@ -50,7 +54,7 @@ class Starts:
             subject=draft.subject,
             body=draft.text,
             payload=draft.payload,
-            thread_id=draft.thread_id or self._ids.new_id("thr"),
+            thread_id=draft.thread_id or sibling("thr", message_id),
             opens_thread=not draft.thread_id,
             cap=policy.messages_per_thread,
             depth=0,
@@ -120,20 +124,22 @@ class Starts:
     ) -> list[Copy]:
         if draft.session_id:
             self._check_session(draft, facts, recipients[0])
-        copies = []
+        copies: list[Copy] = []
         for agent in recipients:
-            copy = Copy(kind="agent", id=agent.id, turn_id=self._ids.new_id("trn"), place=len(recipients) > 1)
+            # One random id serves a message and all that it makes; a further recipient needs its own.
+            mark = outgoing.id if not copies else self._ids.new_id("msg")
+            copy = Copy(kind="agent", id=agent.id, turn_id=sibling("trn", mark), place=len(recipients) > 1)
             if draft.session_id:
                 copy.session_id = draft.session_id
             else:
-                copy.wish = self._wish(draft, outgoing, agent)
+                copy.wish = self._wish(draft, outgoing, agent, sibling("ses", mark))
             copies.append(copy)
         return copies
 
-    def _wish(self, draft: Draft, outgoing: Outgoing, agent: AgentRecord) -> SessionWish:
+    def _wish(self, draft: Draft, outgoing: Outgoing, agent: AgentRecord, fresh_id: str) -> SessionWish:
         wish = SessionWish(
             workspace_id=outgoing.workspace_id,
-            fresh_id=self._ids.new_id("ses"),
+            fresh_id=fresh_id,
             agent_id=agent.id,
             peer_id=outgoing.sender.id,
             peer_name=outgoing.sender.name,
@@ -174,8 +180,7 @@ class Starts:
                 quota_pb.AdmitRecipient(agent_id=copy.id, turn_id=copy.turn_id) for copy in outgoing.copies
             ],
             cause_turn_id=outgoing.turn_id,
-            # An id of its own by which all that follows is found; the message's makes it unique.
-            new_root_id=f"rot_{outgoing.id[4:]}",
+            new_root_id=sibling("rot", outgoing.id),
             limits=limits,
         )
 

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
 from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock
@@ -16,7 +15,7 @@ from hopline_rpc.errors import HoplineError
 from sqlalchemy import Connection, and_, delete, select
 
 from hopline_relay import spans
-from hopline_relay.admission import Admission
+from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.cancel import Cancels
 from hopline_relay.domain.deadlock import Runs, stuck
 from hopline_relay.domain.values import MAX_ATTEMPTS, REQUEST_SECONDS, Fault
@@ -149,18 +148,7 @@ class Sweep:
         for row in lost:
             gone = Ended(row.workspace_id, row.id, ("running",), "requeued", "queued", fault=_LOST)
             spans.turn_ended(self._directory, row, gone, now)
-        await self._admission.end(
-            [
-                quota_pb.EndTurnItem(
-                    turn_id=row.id,
-                    workspace_id=row.workspace_id,
-                    agent_id=row.agent_id,
-                    kind=quota_pb.END_KIND_REQUEUED,
-                    attempt=row.attempt,
-                )
-                for row in lost
-            ]
-        )
+        await self._admission.end([requeued_item(row, row.attempt) for row in lost])
         self._signals.claimable(
             {(row.workspace_id, row.agent_id) for row in lost} | {(row.workspace_id, "") for row in lost}
         )

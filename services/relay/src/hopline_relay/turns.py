@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock
 from sqlalchemy import bindparam, update
 
-from hopline_relay.admission import Admission
+from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.batching import Batcher
 from hopline_relay.cancel import Cancels
 from hopline_relay.claims import Claims
@@ -164,18 +163,7 @@ class Turns:
             return rows
 
         rows = await self._journal.write(op)
-        await self._admission.end(
-            [
-                quota_pb.EndTurnItem(
-                    turn_id=row.id,
-                    workspace_id=row.workspace_id,
-                    agent_id=row.agent_id,
-                    kind=quota_pb.END_KIND_REQUEUED,
-                    attempt=row.attempt,
-                )
-                for row in rows
-            ]
-        )
+        await self._admission.end([requeued_item(row, row.attempt) for row in rows])
         self._signals.claimable({(workspace_id, agent_id), (workspace_id, "")} if rows else ())
 
     async def cancel(self, workspace_id: str, turn_id: str, reason: str) -> CancelOutcome:

@@ -45,6 +45,11 @@ class Fault:
     message: str
 
 
+def sibling(prefix: str, identifier: str) -> str:
+    """Return the id of another kind that goes with this one: what belongs together is recognised by it."""
+    return f"{prefix}_{identifier.partition('_')[2]}"
+
+
 def clamp_wait(seconds: int | None) -> int:
     """Return how long a call waits: at most 50 s, which is also what it waits unless told otherwise."""
     return MAX_WAIT_SECONDS if seconds is None else min(seconds, MAX_WAIT_SECONDS)

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, update
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import debts, deliveries
-from hopline_relay.store.sql import Statement
+from hopline_relay.store.sql import Record, Statement
 from hopline_relay.store.turns import Ended
 
 
@@ -56,8 +56,11 @@ _PAY = Statement(
 )
 
 
-def discharge(book: Book, each: Discharge) -> None:
-    """Mark the delivery answered, its debt paid, its turn ended; `RacedError` when one was not as seen."""
+def discharge(book: Book, each: Discharge) -> Record | None:
+    """Mark the delivery answered, its debt paid, its turn ended; `RacedError` when one was not as seen.
+
+    Returns the turn that it ended, as it was before, if any.
+    """
     connection = book.connection
     values = {
         "workspace": each.workspace_id,
@@ -71,5 +74,9 @@ def discharge(book: Book, each: Discharge) -> None:
         paid = {"workspace": each.workspace_id, "turn": each.turn_id, "reply": each.reply_id}
         if _PAY.run(connection, paid) != 1:
             raise RacedError
-    if each.ends is not None and not turn_store.finish(book, [each.ends]):
+    if each.ends is None:
+        return None
+    ended = turn_store.finish(book, [each.ends])
+    if not ended:
         raise RacedError
+    return ended[0]
