@@ -130,7 +130,7 @@ class Claims:
         )
 
     async def _give_back(self, rows: Sequence[Record]) -> None:
-        await self._admission.end([requeued_item(row, row.attempt + 1) for row in rows])
+        await self._admission.end(await given_back(self._journal, rows))
         self._signals.claimable({(row.workspace_id, "") for row in rows})
 
     def _claimed(self, wish: ClaimWish, start: Start, found: Found) -> ClaimedTurn:
@@ -159,6 +159,26 @@ class Claims:
             messages=[message],
             attachment=wish.attachment,
         )
+
+
+async def given_back(journal: Journal, rows: Sequence[Record]) -> list[quota_pb.EndTurnItem]:
+    """Return what the quota service is told of turns that were begun there and not started here.
+
+    `rows` are the turns as they were. One that has ended meanwhile is not queued again, and one that
+    somebody else runs by now is not ours to end.
+    """
+    keys = {(row.workspace_id, row.id) for row in rows}
+    now = await journal.read(lambda connection: turn_store.find(connection, keys))
+    items = []
+    for row in rows:
+        found = now.get((row.workspace_id, row.id))
+        state = found.state if found is not None else ""
+        if state != "running":
+            item = requeued_item(row, row.attempt + 1)
+            if state != "queued":
+                item.kind = quota_pb.END_KIND_DROPPED
+            items.append(item)
+    return items
 
 
 def may_still(directory: Directory, row: Record, message: Record) -> bool:

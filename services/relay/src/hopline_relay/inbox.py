@@ -15,10 +15,10 @@ from hopline_rpc.paging import fit
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, bindparam, func, select, update
 
-from hopline_relay.admission import Admission, requeued_item
+from hopline_relay.admission import Admission
 from hopline_relay.batching import Batcher
 from hopline_relay.callers import Inboxes, Standing, actor_of, no_message, require_active, stand
-from hopline_relay.claims import Found, load, may_still, withdrawal
+from hopline_relay.claims import Found, given_back, load, may_still, withdrawal
 from hopline_relay.domain.values import PULL_LEASE_SECONDS
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.journal import Journal
@@ -166,12 +166,11 @@ class Inbox:
                 lambda book: self._start(book, principal, standing, rows, spans, turn_seconds)
             )
         except BaseException:
-            self._admission.post_ends([requeued_item(row, row.attempt + 1) for row in rows])
+            self._admission.post_ends(await given_back(self._journal, rows))
             raise
         running = {start.row.id for start in taken}
-        self._admission.post_ends(
-            [requeued_item(row, row.attempt + 1) for row in rows if row.id not in running]
-        )
+        if lost := [row for row in rows if row.id not in running]:
+            self._admission.post_ends(await given_back(self._journal, lost))
         if taken:
             agent = (principal.workspace_id, principal.id)
             self._renew_at[agent] = self._clock.monotonic() + _RENEW_SECONDS
