@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hopline.relay.v1 import delegation_pb2
 from hopline.relay.v1 import message_pb2 as pb
+from hopline_relay.admission import Admission
 from hopline_relay.turns import ClaimedTurn
 
 from tests.support.relay_mesh import Caller, RelayMesh, Worker, refusal
@@ -149,3 +151,48 @@ async def test_what_was_missed_while_the_relay_was_away_is_done_when_it_starts(m
     await mesh.open_relay()
     assert (await ada.check(first.turn_id)).error.code == "agent_paused"
     assert (await ada.check(second.turn_id)).status == pb.TURN_STATUS_CANCELED
+
+
+async def test_those_further_down_a_chain_do_not_learn_who_cancelled_it(mesh: RelayMesh) -> None:
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    first = await ada.ask(bob)
+    worker = await mesh.worker(bob)
+    second = await worker.ask(await worker.next(), cid)
+    await ada.turns.Cancel(delegation_pb2.CancelRequest(turn_id=first.turn_id))
+    for reader, turn_id, words in (
+        (bob, first.turn_id, "canceled by ada"),
+        (cid, second.turn_id, "canceled with the work that it was asked for"),
+    ):
+        answer = await reader.turns.GetTurn(delegation_pb2.GetTurnRequest(turn_id=turn_id))
+        assert (answer.turn.error.code, answer.turn.error.message) == ("canceled", words)
+
+
+async def test_a_paused_agent_cancels_nothing(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    asked = await ada.ask(bob)
+    await mesh.pause(ada)
+    request = delegation_pb2.CancelRequest(turn_id=asked.turn_id)
+    assert (await refusal(ada.turns.Cancel(request))).reason == "agent_paused"
+    await mesh.resume(ada)
+    assert (await ada.turns.Cancel(request)).canceled == 1
+
+
+@pytest.mark.parametrize("pulls", [False, True], ids=["a tunnel claims", "the agent pulls"])
+async def test_a_turn_that_ends_while_it_is_claimed_leaves_no_trace_in_the_backlog(
+    mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch, *, pulls: bool
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    asked = await ada.ask(bob)
+    worker = await mesh.worker(bob)
+    begin = Admission.begin
+
+    async def cancel_and_begin(admission: Admission, items: Any) -> list[bool]:
+        monkeypatch.undo()
+        assert (await _cancel(ada, asked.turn_id)).canceled == 1
+        return await begin(admission, items)
+
+    monkeypatch.setattr(Admission, "begin", cancel_and_begin)
+    assert not (await bob.take()).messages if pulls else not await worker.claim()
+    await mesh.relay.admission.settled()
+    usage = await mesh.usage(bob)
+    assert (usage.inbox, usage.running) == (0, 0)

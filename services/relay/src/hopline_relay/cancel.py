@@ -66,6 +66,8 @@ class Cancels:
     async def cascade(self, workspace_id: str, turn_ids: Sequence[str], fault: Fault, actor: Actor) -> int:
         """Cancel what these turns asked for and nobody else waits for; returns how many turns ended."""
         canceled = 0
+        # Those further down need not know who stands at the other end of the chain.
+        fault = Fault(fault.code, "canceled with the work that it was asked for")
         asking = list(turn_ids)
         while asking and canceled < MAX_CANCELED:
             waiting, asking = asking, []

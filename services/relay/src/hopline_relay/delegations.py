@@ -13,7 +13,7 @@ from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, select
 
-from hopline_relay.callers import actor_of, no_session, no_turn
+from hopline_relay.callers import actor_of, no_session, no_turn, require_active
 from hopline_relay.cancel import Cancels
 from hopline_relay.domain.values import Fault
 from hopline_relay.inbox import Inbox
@@ -46,6 +46,7 @@ class Delegations:
     async def cancel(self, principal: Principal, request: pb.CancelRequest) -> pb.CancelResponse:
         """End a turn that the caller started, or may operate, and what only it waits for."""
         self._inbox.touch(principal)
+        require_active(self._directory, principal)
         row = await self._find(principal, request)
         actor = actor_of(self._directory, principal)
         fault = Fault("canceled", f"canceled by {actor.name or actor.id}")
