@@ -265,19 +265,13 @@ class Asks:
 
     async def _newest(self, principal: Principal, session_id: str) -> str:
         """Return the newest turn that the caller may look at in a session."""
-        mine = None if principal.kind == "user" else principal.id
-        query = (
-            select(turns.c.id)
-            .where(turns.c.workspace_id == principal.workspace_id, turns.c.session_id == session_id)
-            .order_by(turns.c.ordinal.desc())
-            .limit(1)
+        caused_by = principal.id if principal.kind == "agent" else ""
+        turn = await self._journal.read(
+            lambda connection: turn_store.newest_in(connection, principal.workspace_id, session_id, caused_by)
         )
-        if mine is not None:
-            query = query.where(turns.c.caused_by_id == mine)
-        turn_id = await self._journal.read(lambda connection: connection.execute(query).scalar())
-        if turn_id is None:
+        if turn is None:
             raise no_session(session_id)
-        return str(turn_id)
+        return str(turn.id)
 
     async def _calling_turn(self, principal: Principal, session_id: str, turn_id: str) -> str:
         """Return the running turn that the call is made from, if the mesh knows it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Any
 
 from hopline.relay.v1 import delegation_pb2 as pb
 from hopline_directory import Directory
@@ -18,6 +17,7 @@ from hopline_relay.cancel import Cancels
 from hopline_relay.domain.values import Fault
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
+from hopline_relay.store import turns as turn_store
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import sessions, turns
 from hopline_relay.store.sql import Record
@@ -67,15 +67,10 @@ class Delegations:
         return row
 
     async def _newest(self, principal: Principal, session_id: str) -> Record:
-        query = (
-            select(turns)
-            .where(turns.c.workspace_id == principal.workspace_id, turns.c.session_id == session_id)
-            .order_by(turns.c.ordinal.desc())
-            .limit(1)
+        caused_by = principal.id if principal.kind == "agent" else ""
+        row = await self._journal.read(
+            lambda connection: turn_store.newest_in(connection, principal.workspace_id, session_id, caused_by)
         )
-        if principal.kind == "agent":
-            query = query.where(turns.c.caused_by_id == principal.id)
-        row = await self._journal.read(lambda connection: connection.execute(query).first())
         if row is None or not self._may_end(principal, row):
             raise no_session(session_id)
         return row
@@ -123,39 +118,46 @@ class Delegations:
             agents = [self._directory.resolve_for_person(principal, request.agent, VIEWER).id]
         else:
             agents = [agent.id for agent in self._directory.for_person(principal, VIEWER).ordered]
-        narrowed = []
-        if request.root_id:
-            narrowed.append(turns.c.root_id == request.root_id)
-        if request.session_id:
-            narrowed.append(turns.c.session_id == request.session_id)
+        root_id, session_id = request.root_id, request.session_id
 
         def read(connection: Connection) -> list[Record]:
-            return _newest(connection, principal.workspace_id, agents, narrowed, before, size + 1)
+            workspace_id = principal.workspace_id
+            if session_id:
+                found = turn_store.of_session(connection, workspace_id, session_id, before, size + 1)
+            else:
+                found = _newest(connection, workspace_id, agents, root_id, before, size + 1)
+            return [row for row in found if row.agent_id in agents and root_id in ("", row.root_id)]
 
         rows = await self._journal.read(read)
         page = fit(self._views.turn(principal, row) for row in rows[:size])
         response = pb.ListTurnsResponse(turns=page)
         if len(rows) > len(page):
-            response.next_page_token = self._pager.token(query, [rows[len(page) - 1].ordinal])
+            response.next_page_token = self._pager.token(query, [_position(rows[len(page) - 1], session_id)])
         return response
 
 
+def _position(row: Record, session_id: str) -> int:
+    return int(row.position if session_id else row.ordinal)
+
+
+_STATES = ("queued", "running", "completed", "failed", "canceled")
+
+
 def _newest(
-    connection: Connection,
-    workspace_id: str,
-    agents: Sequence[str],
-    narrowed: Sequence[Any],
-    before: int,
-    most: int,
+    connection: Connection, workspace_id: str, agents: Sequence[str], root_id: str, before: int, most: int
 ) -> list[Record]:
-    """Return the newest turns: of one root or session by its index, else each agent's by its own, merged."""
+    """Return the newest turns: those of a root by its index, else each agent's in each state, merged."""
     base = (
         select(turns)
-        .where(turns.c.workspace_id == workspace_id, turns.c.ordinal < before, *narrowed)
+        .where(turns.c.workspace_id == workspace_id, turns.c.ordinal < before)
         .order_by(turns.c.ordinal.desc())
         .limit(most)
     )
-    if narrowed:
-        return list(connection.execute(base.where(turns.c.agent_id.in_(list(agents)))).all())
-    found = [row for agent in agents for row in connection.execute(base.where(turns.c.agent_id == agent))]
+    if root_id:
+        return list(connection.execute(base.where(turns.c.root_id == root_id)).all())
+    found: list[Record] = []
+    for agent_id in agents:
+        for state in _STATES:
+            query = base.where(turns.c.agent_id == agent_id, turns.c.state == state)
+            found += connection.execute(query).all()
     return heapq.nlargest(most, found, key=lambda row: row.ordinal)

@@ -17,15 +17,14 @@ from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
-from hopline_relay.store.schema import RUNNING, instances, turns
+from hopline_relay.store.schema import instances, turns
 from hopline_relay.store.sql import insert
 from hopline_relay.turns import Turns
 
 
-async def begin(journal: Journal, directory: Directory, inbox: Inbox, clock: Clock) -> None:
+async def begin(journal: Journal, inbox: Inbox, clock: Clock) -> None:
     """Fence processes that died here, and give the workers of what they ran time to come back."""
     until = clock.now() + LEASE_SECONDS
-    workspaces = [each.id for each in directory.workspaces()]
 
     def op(book: Book) -> list[tuple[str, str]]:
         connection = book.connection
@@ -35,14 +34,13 @@ async def begin(journal: Journal, directory: Directory, inbox: Inbox, clock: Clo
             instances,
             [{"id": journal.instance_id, "started_at": book.now, "ended_at": None}],
         )
-        pulled: list[tuple[str, str]] = []
-        for workspace_id in workspaces:
-            query = select(turns).where(turns.c.workspace_id == workspace_id, turns.c.state == RUNNING)
-            running = connection.execute(query).all()
-            alone = [row for row in running if not row.batch_id]
-            turn_store.set_leases(book, alone, until, journal.instance_id)
-            pulled.extend((row.workspace_id, row.agent_id) for row in running if row.batch_id)
-        return pulled
+        # Whatever has not ended is due at some time.
+        running = connection.execute(
+            select(turns).where(turns.c.due_at.is_not(None), turns.c.state == "running")
+        ).all()
+        alone = [row for row in running if not row.batch_id]
+        turn_store.set_leases(book, alone, until, journal.instance_id)
+        return [(row.workspace_id, row.agent_id) for row in running if row.batch_id]
 
     inbox.remember(await journal.write(op))
 

@@ -165,7 +165,8 @@ class Sends:
                 names.messages.add((workspace_id, draft.message_id))
         if not names:
             return Facts()
-        return await self._journal.read(lambda connection: look_up(connection, names))
+        now = self._clock.now()
+        return await self._journal.read(lambda connection: look_up(connection, names, now))
 
     async def _admit_and_write(self, waiting: Sequence[Ready]) -> list[Result]:
         if not waiting:

@@ -248,13 +248,10 @@ def _last_at(connection: Connection, rows: Sequence[Record]) -> dict[str, float]
     """Return when something last happened in sessions: the newest turn's end, start or queueing."""
     last = {}
     for row in rows:
-        query = (
-            select(func.coalesce(turns.c.ended_at, turns.c.started_at, turns.c.created_at))
-            .where(turns.c.workspace_id == row.workspace_id, turns.c.session_id == row.id)
-            .order_by(turns.c.ordinal.desc())
-            .limit(1)
-        )
-        last[row.id] = connection.execute(query).scalar() or row.created_at
+        turn = turn_store.newest_in(connection, row.workspace_id, row.id)
+        last[row.id] = row.created_at
+        if turn is not None:
+            last[row.id] = turn.ended_at or turn.started_at or turn.created_at
     return last
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hopline_directory import Directory
 from hopline_rpc.calls import detach
-from hopline_rpc.clock import Clock
+from hopline_rpc.clock import Clock, utc_day
 from hopline_rpc.errors import HoplineError
 from sqlalchemy import Connection, and_, delete, select
 
@@ -23,6 +23,7 @@ from hopline_relay.endings import Ending, Endings
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import turns as turn_store
+from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import RUNNING, debts, requests, turns, waits
 from hopline_relay.store.sql import Record
@@ -32,7 +33,7 @@ from hopline_relay.turns import Turns
 log = logging.getLogger("hopline.relay.sweep")
 
 SWEEP_SECONDS: Final = 0.5
-_FORGET_SECONDS: Final = 600.0
+_FORGET_SECONDS: Final = 3600.0
 _BATCH: Final = 500
 
 _LOST: Final = Fault("unavailable", f"its worker was lost {MAX_ATTEMPTS} times")
@@ -177,8 +178,16 @@ class Sweep:
         if self._clock.monotonic() < self._forget_at:
             return
         self._forget_at = self._clock.monotonic() + _FORGET_SECONDS
-        statement = delete(requests).where(requests.c.created_at < self._clock.now() - REQUEST_SECONDS)
-        await self._journal.write(lambda book: book.connection.execute(statement).rowcount)
+        oldest = utc_day(self._clock.now() - REQUEST_SECONDS)
+        for workspace in self._directory.workspaces():
+            statement = delete(requests).where(
+                requests.c.workspace_id == workspace.id, requests.c.day < oldest
+            )
+            await self._journal.write(partial(_run, statement=statement))
+
+
+def _run(book: Book, statement: Any) -> None:
+    book.connection.execute(statement)
 
 
 def _all(connection: Connection, query: Any) -> Sequence[Record]:

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from hopline_rpc.clock import utc_day
+from sqlalchemy import Connection, bindparam, or_, select
 
+from hopline_relay.domain.values import REQUEST_SECONDS
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.schema import (
@@ -70,10 +72,10 @@ class Facts:
         return None
 
 
-def look_up(connection: Connection, names: Names) -> Facts:
-    """Return what is there of what is named, with what hangs on it."""
+def look_up(connection: Connection, names: Names, now: float = 0.0) -> Facts:
+    """Return what is there of what is named, with what hangs on it; requests of the day before `now`."""
     facts = Facts()
-    _requests(connection, names, facts)
+    _requests(connection, names, facts, now)
     facts.sessions = by_id(connection, sessions, names.sessions)
     facts.messages = by_id(connection, messages, names.messages)
     facts.deliveries = copies_of(connection, facts.messages)
@@ -90,18 +92,22 @@ def look_up(connection: Connection, names: Names) -> Facts:
 _REQUESTS = Statement(
     select(requests).where(
         requests.c.workspace_id == bindparam("workspace"),
+        or_(requests.c.day == bindparam("today"), requests.c.day == bindparam("yesterday")),
         requests.c.request_id.in_(bindparam("ids", expanding=True)),
     ),
     "ids",
 )
 
 
-def _requests(connection: Connection, names: Names, facts: Facts) -> None:
+def _requests(connection: Connection, names: Names, facts: Facts, now: float) -> None:
     grouped: dict[str, list[str]] = defaultdict(list)
     for workspace_id, _, request_id in names.requests:
         grouped[workspace_id].append(request_id)
+    days = {"today": utc_day(now), "yesterday": utc_day(now - REQUEST_SECONDS)}
     for workspace_id, ids in grouped.items():
-        for row in _REQUESTS.all(connection, {"workspace": workspace_id, "ids": ids}):
+        for row in _REQUESTS.all(connection, {"workspace": workspace_id, "ids": ids, **days}):
+            if row.created_at <= now - REQUEST_SECONDS:
+                continue
             key = (workspace_id, row.principal_id, row.request_id)
             if key in names.requests:
                 facts.requests[key] = row

@@ -83,13 +83,14 @@ requests = Table(
     "requests",
     metadata,
     _key("workspace_id"),
-    # First, since it is unique but for a caller that copies another's.
+    # The UTC day it was made on: a request is looked for on two, and whole days are forgotten.
+    _key("day"),
+    # Before the caller, since it is unique but for a caller that copies another's.
     _key("request_id"),
     _key("principal_id"),
     Column("digest", LargeBinary, nullable=False),
     _id("message_id"),
     Column("created_at", Float, nullable=False),
-    Index("requests_created", "created_at"),
     sqlite_with_rowid=False,
 )
 
@@ -118,6 +119,7 @@ participants = Table(
     # The ordinal of the thread's newest message.
     Column("last_ordinal", BigInteger, nullable=False),
     Index("participants_recent", "workspace_id", "party_id", "last_ordinal"),
+    sqlite_with_rowid=False,
 )
 
 messages = Table(
@@ -180,6 +182,7 @@ deliveries = Table(
         sqlite_where=text("session_id <> ''"),
         postgresql_where=text("session_id <> ''"),
     ),
+    sqlite_with_rowid=False,
 )
 
 sessions = Table(
@@ -263,27 +266,9 @@ turns = Table(
     # Where it comes from, and the span of its run.
     _text("traceparent"),
     _text("span"),
-    Index("turns_agent", "workspace_id", "agent_id", "ordinal"),
-    Index("turns_session", "workspace_id", "session_id", "ordinal"),
+    # Queues, what runs, and lists: a list merges the five states.
+    Index("turns_agent", "workspace_id", "agent_id", "state", "ordinal", "session_id"),
     Index("turns_root", "workspace_id", "root_id", "ordinal"),
-    Index(
-        "turns_queued",
-        "workspace_id",
-        "state",
-        "agent_id",
-        "ordinal",
-        "session_id",
-        sqlite_where=text("state = 'queued'"),
-        postgresql_where=text("state = 'queued'"),
-    ),
-    Index(
-        "turns_running",
-        "workspace_id",
-        "state",
-        "agent_id",
-        sqlite_where=text("state = 'running'"),
-        postgresql_where=text("state = 'running'"),
-    ),
     Index(
         "turns_batch",
         "workspace_id",
@@ -388,7 +373,15 @@ audit_events = Table(
     _text("details"),
     _text("trace_id"),
     Index("audit_events_agent", "workspace_id", "agent_id", "seq"),
-    Index("audit_events_actor", "workspace_id", "actor_id", "seq"),
+    # What an agent does in a turn of its own stands under `agent_id` already.
+    Index(
+        "audit_events_actor",
+        "workspace_id",
+        "actor_id",
+        "seq",
+        sqlite_where=text("actor_id <> agent_id"),
+        postgresql_where=text("actor_id <> agent_id"),
+    ),
 )
 
 # How far the registry's own changes have been taken over into the log.

@@ -12,7 +12,7 @@ from hopline_rpc.ids import encode
 from sqlalchemy import Connection, and_, func, select, update
 
 from hopline_relay.store.book import Book
-from hopline_relay.store.schema import QUEUED, RUNNING, deliveries, messages, quota_epochs, turns, waits
+from hopline_relay.store.schema import deliveries, messages, quota_epochs, turns, waits
 from hopline_relay.store.sql import insert
 
 _EPOCH_ROW: Final = 1
@@ -58,10 +58,11 @@ def next_epoch(book: Book, beyond: int = 0) -> int:
 def build(connection: Connection, epoch: int, windows: Mapping[str, Windows], now: float) -> pb.SeedRequest:
     """Sum up the record of each workspace for the counters of `epoch`."""
     seed = pb.SeedRequest(epoch=epoch)
+    live = _add_live(connection, seed)
     for workspace_id, window in windows.items():
         _add_days(connection, seed, workspace_id, now)
-        roots = _add_turns(connection, seed, workspace_id, now - window.causality)
-        _add_roots(connection, seed, workspace_id, roots)
+        ended = _add_ended(connection, seed, workspace_id, now - window.causality)
+        _add_roots(connection, seed, workspace_id, live[workspace_id] | ended)
         if window.pair:
             _add_pairs(connection, seed, workspace_id, now - window.pair)
     return seed
@@ -104,41 +105,45 @@ def _add_days(connection: Connection, seed: pb.SeedRequest, workspace_id: str, n
         )
 
 
-def _add_turns(connection: Connection, seed: pb.SeedRequest, workspace_id: str, since: float) -> set[str]:
-    """Add what is queued, runs, or ended within the causality window; returns their roots."""
-    roots = set()
-    for row in connection.execute(_turns_of(workspace_id, turns.c.state == QUEUED)):
-        _turn(seed, row).queued = True
-        roots.add(row.root_id)
-    waiting = set(
-        connection.execute(
-            select(waits.c.waiter_turn_id).where(waits.c.workspace_id == workspace_id)
-        ).scalars()
-    )
-    for row in connection.execute(_turns_of(workspace_id, turns.c.state == RUNNING)):
+def _add_live(connection: Connection, seed: pb.SeedRequest) -> dict[str, set[str]]:
+    """Add what is queued or runs, all workspaces at once; returns the roots by workspace."""
+    waiting = set(connection.execute(select(waits.c.waiter_turn_id)).scalars())
+    roots: dict[str, set[str]] = defaultdict(set)
+    # Whatever has not ended is due at some time.
+    for row in connection.execute(select(*_COLUMNS).where(turns.c.due_at.is_not(None))):
         turn = _turn(seed, row)
-        turn.running, turn.holds_slot, turn.attempt = True, row.slot, row.attempt
-        turn.waiting = row.id in waiting
-        roots.add(row.root_id)
+        turn.queued = row.state == "queued"
+        if not turn.queued:
+            turn.running, turn.holds_slot, turn.attempt = True, row.slot, row.attempt
+            turn.waiting = row.id in waiting
+        roots[row.workspace_id].add(row.root_id)
+    return roots
+
+
+def _add_ended(connection: Connection, seed: pb.SeedRequest, workspace_id: str, since: float) -> set[str]:
+    """Add what ended within the causality window; returns the roots."""
+    roots = set()
     # A turn that was queued until it ended has never run, and so started nothing.
-    ended = _turns_of(workspace_id, turns.c.ended_at >= since).where(turns.c.started_at.is_not(None))
-    for row in connection.execute(ended):
+    query = select(*_COLUMNS).where(
+        turns.c.workspace_id == workspace_id, turns.c.ended_at >= since, turns.c.started_at.is_not(None)
+    )
+    for row in connection.execute(query):
         _turn(seed, row).ended_at.CopyFrom(to_timestamp(row.ended_at))
         roots.add(row.root_id)
     return roots
 
 
-def _turns_of(workspace_id: str, condition: Any) -> Any:
-    return select(
-        turns.c.id,
-        turns.c.workspace_id,
-        turns.c.agent_id,
-        turns.c.depth,
-        turns.c.root_id,
-        turns.c.slot,
-        turns.c.attempt,
-        turns.c.ended_at,
-    ).where(turns.c.workspace_id == workspace_id, condition)
+_COLUMNS: Final = (
+    turns.c.id,
+    turns.c.workspace_id,
+    turns.c.agent_id,
+    turns.c.state,
+    turns.c.depth,
+    turns.c.root_id,
+    turns.c.slot,
+    turns.c.attempt,
+    turns.c.ended_at,
+)
 
 
 def _turn(seed: pb.SeedRequest, row: Any) -> pb.SeedTurn:

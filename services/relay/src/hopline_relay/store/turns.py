@@ -517,3 +517,37 @@ def running_of(connection: Connection, workspace_id: str, agent_id: str) -> Sequ
 def find(connection: Connection, keys: set[tuple[str, str]]) -> dict[tuple[str, str], Record]:
     """Return turns by (workspace, id)."""
     return by_id(connection, turns, keys)
+
+
+def newest_in(
+    connection: Connection, workspace_id: str, session_id: str, caused_by: str = ""
+) -> Record | None:
+    """Return the newest turn of a session, or the newest that somebody caused."""
+    query = _IN_SESSION.limit(1).where(
+        deliveries.c.workspace_id == workspace_id, deliveries.c.session_id == session_id
+    )
+    if caused_by:
+        query = query.where(turns.c.caused_by_id == caused_by)
+    return connection.execute(query).first()
+
+
+def of_session(
+    connection: Connection, workspace_id: str, session_id: str, before: int, most: int
+) -> list[Record]:
+    """Return the newest turns of a session; `position` is what `before` goes by."""
+    query = _IN_SESSION.limit(most).where(
+        deliveries.c.workspace_id == workspace_id,
+        deliveries.c.session_id == session_id,
+        deliveries.c.ordinal < before,
+    )
+    return list(connection.execute(query).all())
+
+
+# Each turn serves a delivery, and those are kept in the order of their session.
+_IN_SESSION = (
+    select(turns, deliveries.c.ordinal.label("position"))
+    .select_from(deliveries)
+    .join(turns, and_(turns.c.workspace_id == deliveries.c.workspace_id, turns.c.id == deliveries.c.turn_id))
+    .where(deliveries.c.session_id != EMPTY)
+    .order_by(deliveries.c.ordinal.desc())
+)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hopline_rpc.clock import utc_day
 from hopline_rpc.errors import HoplineError
 from sqlalchemy import bindparam, update
 
@@ -396,6 +397,7 @@ def _wait_row(book: Book, message: Outgoing, copy: Copy) -> dict[str, Any]:
 def _request_row(book: Book, message: Outgoing) -> dict[str, Any]:
     return {
         "workspace_id": message.workspace_id,
+        "day": utc_day(book.now),
         "principal_id": message.sender.id,
         "request_id": message.request_id,
         "digest": message.digest,

@@ -67,15 +67,15 @@ def _create_requests() -> None:
     op.create_table(
         "requests",
         sa.Column("workspace_id", sa.String(), nullable=False),
+        sa.Column("day", sa.String(), nullable=False),
         sa.Column("request_id", sa.String(), nullable=False),
         sa.Column("principal_id", sa.String(), nullable=False),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("message_id", sa.String(), nullable=False),
         sa.Column("created_at", sa.Float(), nullable=False),
-        sa.PrimaryKeyConstraint("workspace_id", "request_id", "principal_id"),
+        sa.PrimaryKeyConstraint("workspace_id", "day", "request_id", "principal_id"),
         sqlite_with_rowid=False,
     )
-    op.create_index("requests_created", "requests", ["created_at"], unique=False)
 
 
 def _create_threads() -> None:
@@ -103,6 +103,7 @@ def _create_participants() -> None:
         sa.Column("party_kind", sa.String(), nullable=False),
         sa.Column("last_ordinal", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("workspace_id", "thread_id", "party_id"),
+        sqlite_with_rowid=False,
     )
     op.create_index(
         "participants_recent", "participants", ["workspace_id", "party_id", "last_ordinal"], unique=False
@@ -160,6 +161,7 @@ def _create_deliveries() -> None:
         sa.Column("place", sa.Boolean(), nullable=False),
         sa.Column("ordinal", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("workspace_id", "message_id", "recipient_id"),
+        sqlite_with_rowid=False,
     )
     op.create_index(
         "deliveries_session",
@@ -240,7 +242,9 @@ def _create_turns() -> None:
         sa.Column("span", sa.Text(), server_default="", nullable=False),
         sa.PrimaryKeyConstraint("workspace_id", "id"),
     )
-    op.create_index("turns_agent", "turns", ["workspace_id", "agent_id", "ordinal"], unique=False)
+    op.create_index(
+        "turns_agent", "turns", ["workspace_id", "agent_id", "state", "ordinal", "session_id"], unique=False
+    )
     op.create_index(
         "turns_batch",
         "turns",
@@ -265,24 +269,7 @@ def _create_turns() -> None:
         sqlite_where=sa.text("ended_at IS NOT NULL"),
         postgresql_where=sa.text("ended_at IS NOT NULL"),
     )
-    op.create_index(
-        "turns_queued",
-        "turns",
-        ["workspace_id", "state", "agent_id", "ordinal", "session_id"],
-        unique=False,
-        sqlite_where=sa.text("state = 'queued'"),
-        postgresql_where=sa.text("state = 'queued'"),
-    )
     op.create_index("turns_root", "turns", ["workspace_id", "root_id", "ordinal"], unique=False)
-    op.create_index(
-        "turns_running",
-        "turns",
-        ["workspace_id", "state", "agent_id"],
-        unique=False,
-        sqlite_where=sa.text("state = 'running'"),
-        postgresql_where=sa.text("state = 'running'"),
-    )
-    op.create_index("turns_session", "turns", ["workspace_id", "session_id", "ordinal"], unique=False)
 
 
 def _create_debts() -> None:
@@ -367,7 +354,14 @@ def _create_audit_events() -> None:
         sa.Column("trace_id", sa.Text(), server_default="", nullable=False),
         sa.PrimaryKeyConstraint("workspace_id", "seq"),
     )
-    op.create_index("audit_events_actor", "audit_events", ["workspace_id", "actor_id", "seq"], unique=False)
+    op.create_index(
+        "audit_events_actor",
+        "audit_events",
+        ["workspace_id", "actor_id", "seq"],
+        unique=False,
+        sqlite_where=sa.text("actor_id <> agent_id"),
+        postgresql_where=sa.text("actor_id <> agent_id"),
+    )
     op.create_index("audit_events_agent", "audit_events", ["workspace_id", "agent_id", "seq"], unique=False)
 
 
