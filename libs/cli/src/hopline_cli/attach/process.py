@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from hopline_client import TurnFailed
 
+from hopline_cli.attach import as_user
 from hopline_cli.attach.isolation import Account
 
 T = TypeVar("T")
@@ -160,15 +161,17 @@ async def _start(
     try:
         return await asyncio.get_running_loop().subprocess_exec(
             _Command,
-            *words,
+            *(words if user is None else _as_user(user, words)),
             env=dict(environment),
             start_new_session=True,
-            user=None if user is None else user.uid,
-            group=None if user is None else user.gid,
-            extra_groups=None if user is None else user.groups,
         )
     except (OSError, ValueError) as error:
         raise TurnFailed(f"the command {words[0]!r} cannot be started: {error}") from None
+
+
+def _as_user(user: Account, words: Sequence[str]) -> list[str]:
+    groups = ",".join(str(group) for group in user.groups)
+    return [sys.executable, "-I", as_user.__file__, str(user.uid), str(user.gid), groups, *words]
 
 
 def _feed(transport: asyncio.SubprocessTransport, prompt: str) -> None:
