@@ -394,3 +394,18 @@ async def test_roles_on_agents_out_of_sight_are_left_out_of_the_list(rig: Rig) -
         if not token:
             break
     assert found == 6
+
+
+async def test_names_of_any_letters_do_not_break_the_pages(rig: Rig) -> None:
+    names = [letter * 200 for letter in ("a", "é", "語", "\N{GRINNING FACE}")]
+    for name in names:
+        await rig.user(name)
+    seen: list[str] = []
+    token = ""
+    while True:
+        page = await rig.admin.identity.ListUsers(ListUsersRequest(page_size=1, page_token=token))
+        seen += [user.name for user in page.users]
+        token = page.next_page_token
+        if not token:
+            break
+    assert set(names) < set(seen)

@@ -22,7 +22,8 @@ MAX_SIZE: Final = 200
 # Far below what gRPC takes, since other surfaces write the same items in more bytes.
 PAGE_BYTES: Final = 2 * 1024 * 1024
 _TAG: Final = 12
-_MAX_TOKEN: Final = 2048
+# A position holds a name at most twice, of 200 characters.
+_MAX_TOKEN: Final = 4096
 
 Position = list[str | int | float | None]
 
@@ -68,7 +69,7 @@ class Pager:
 
     def token(self, query: Sequence[Any], position: Sequence[Any]) -> str:
         """Write where the next page of `query` starts; `position` is the last item's sort key."""
-        body = json.dumps(list(position), separators=(",", ":")).encode()
+        body = json.dumps(list(position), ensure_ascii=False, separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(self._tag(query, body) + body).rstrip(b"=").decode()
 
     def position(self, query: Sequence[Any], token: str) -> Position | None:
