@@ -6,8 +6,8 @@ from hopline_rpc.clock import utc_day
 from hopline_rpc.ids import IdMaker
 
 from hopline_relay.domain.values import MESH, Actor, Fault
+from hopline_relay.store.outgoing import Copy, Outgoing
 from hopline_relay.store.sql import Record
-from hopline_relay.store.writing import Copy, Outgoing
 
 
 def answer(

@@ -10,7 +10,7 @@ from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_rpc.principals import Principal
 
 from hopline_relay.store.discharging import Discharge
-from hopline_relay.store.writing import Outgoing
+from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.waits import Waiter
 
 

@@ -7,7 +7,7 @@ turn, its answer, its debt and the wake of whoever asked. What waits is told aft
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
@@ -30,10 +30,12 @@ from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
+from hopline_relay.store.debting import Closed
+from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.store.schema import debts, messages
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
-from hopline_relay.store.writing import Outgoing, write
+from hopline_relay.store.writing import write
 from hopline_relay.waits import Outcome, Waits
 
 _TRIES = 4
@@ -282,32 +284,39 @@ class Endings:
 
 def _write_all(book: Book, plans: Sequence[_Plan]) -> list[tuple[bool, bool]]:
     """End the turns and their debts, write the answers; returns for each what was done."""
-    done = {
-        (row.workspace_id, row.id) for row in turn_store.finish(book, [plan.ending.ended for plan in plans])
-    }
-    outcome, going = [], []
+    owing = {(plan.row.workspace_id, plan.row.id) for plan in plans if plan.debt is not None}
+    debts_now = by_id(book.connection, debts, owing, debts.c.turn_id, lock=True) if owing else {}
+    # A reply may have paid meanwhile: then the final message says nothing more.
+    unpaid = {key for key, debt in debts_now.items() if debt.state == "open"}
+    ended = [_ended(plan, (plan.row.workspace_id, plan.row.id) in unpaid) for plan in plans]
+    done = {(row.workspace_id, row.id) for row in turn_store.finish(book, ended)}
+    outcome: list[tuple[bool, bool]] = []
+    closed, going = [], []
     for plan in plans:
         key = (plan.row.workspace_id, plan.row.id)
         # Of several ends of one turn the first is the end.
         recorded = key in done
         done.discard(key)
-        paid = recorded and plan.debt is not None and _close_debt(book, plan, plan.debt)
+        paid = recorded and key in unpaid
         outcome.append((recorded, paid))
-        if paid and plan.outgoing is not None:
-            going.append(plan.outgoing)
+        if paid:
+            closed.append(_closed(plan))
+            if plan.outgoing is not None:
+                going.append(plan.outgoing)
+    debting.close(book.connection, closed)
     write(book, going)
     return outcome
 
 
-def _close_debt(book: Book, plan: _Plan, debt: Record) -> bool:
-    connection, workspace_id = book.connection, debt.workspace_id
+def _ended(plan: _Plan, pays: bool) -> Ended:
+    """Return the end of a turn; where its final message pays a debt, its delivery is answered."""
+    ended = plan.ending.ended
+    return replace(ended, delivery="answered") if pays and plan.state == "answered" else ended
+
+
+def _closed(plan: _Plan) -> Closed:
     reply_id = plan.outgoing.id if plan.outgoing is not None and plan.state == "answered" else ""
-    closed = debting.close(
-        connection, workspace_id, debt.turn_id, plan.state, reply_id=reply_id, fault=plan.fault
-    )
-    if closed and plan.state == "answered":
-        debting.mark_answered(connection, workspace_id, debt.message_id, debt.debtor_id)
-    return closed
+    return Closed(plan.row.workspace_id, plan.row.id, plan.state, reply_id, plan.fault)
 
 
 def final_answer(text: str | None) -> tuple[str | None, Fault | None]:

@@ -16,9 +16,10 @@ from hopline_relay.signals import Signals
 from hopline_relay.store import waiting
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
+from hopline_relay.store.outgoing import Copy, Outgoing
 from hopline_relay.store.schema import debts, deliveries, messages, turns
 from hopline_relay.store.sql import Record, Statement, insert
-from hopline_relay.store.writing import Copy, Outgoing, turn_row, write
+from hopline_relay.store.writing import turn_row, write
 
 Key = tuple[str, str]
 """(workspace id, id of the turn that owed the answer)"""

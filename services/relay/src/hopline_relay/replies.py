@@ -13,9 +13,9 @@ from hopline_relay.drafts import Draft, Ready
 from hopline_relay.starts import assertion_of
 from hopline_relay.store.discharging import Discharge
 from hopline_relay.store.facts import Facts
+from hopline_relay.store.outgoing import Copy, Outgoing
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
-from hopline_relay.store.writing import Copy, Outgoing
 from hopline_relay.waits import Waits
 
 

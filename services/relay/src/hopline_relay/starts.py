@@ -15,9 +15,9 @@ from hopline_relay.callers import Inboxes, Standing, actor_of, no_session, no_th
 from hopline_relay.domain.values import sibling, title_of
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.store.facts import Facts
+from hopline_relay.store.outgoing import Copy, Outgoing
 from hopline_relay.store.sessions import SessionWish
 from hopline_relay.store.sql import Record
-from hopline_relay.store.writing import Copy, Outgoing
 from hopline_relay.waits import Waits
 
 

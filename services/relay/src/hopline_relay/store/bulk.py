@@ -12,26 +12,32 @@ from hopline_relay.store.sql import Record, Statement
 
 
 def by_id(
-    connection: Connection, table: Table, keys: Iterable[tuple[str, str]], column: Column[str] | None = None
+    connection: Connection,
+    table: Table,
+    keys: Iterable[tuple[str, str]],
+    column: Column[str] | None = None,
+    *,
+    lock: bool = False,
 ) -> dict[tuple[str, str], Record]:
-    """Return the rows whose (workspace id, id) is among `keys`; `column` is another unique one than `id`."""
+    """Return the rows whose (workspace id, id) is among `keys`; `column` is another unique one than `id`.
+
+    With `lock` nobody else changes them until the transaction is over.
+    """
     named = table.c.id if column is None else column
     found = {}
     for workspace_id, ids in grouped(keys).items():
-        query, name = _by_id(table, named), named.name
+        query, name = _by_id(table, named, lock), named.name
         for row in query.all(connection, {"workspace": workspace_id, "ids": ids}):
             found[workspace_id, getattr(row, name)] = row
     return found
 
 
 @lru_cache(maxsize=64)
-def _by_id(table: Table, column: Column[str]) -> Statement:
-    return Statement(
-        select(table).where(
-            table.c.workspace_id == bindparam("workspace"), column.in_(bindparam("ids", expanding=True))
-        ),
-        "ids",
+def _by_id(table: Table, column: Column[str], lock: bool) -> Statement:
+    query = select(table).where(
+        table.c.workspace_id == bindparam("workspace"), column.in_(bindparam("ids", expanding=True))
     )
+    return Statement(query.with_for_update() if lock else query, "ids")
 
 
 def grouped(keys: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, select, update
 
 from hopline_relay.domain.values import Fault
-from hopline_relay.store.schema import EMPTY, OPEN, debts, deliveries
+from hopline_relay.store.schema import EMPTY, OPEN, debts
 from hopline_relay.store.sql import Record, Statement
 
 _CLOSE = Statement(
@@ -26,25 +27,33 @@ _CLOSE = Statement(
 )
 
 
-def close(
-    connection: Connection,
-    workspace_id: str,
-    turn_id: str,
-    state: str,
-    *,
-    reply_id: str = "",
-    fault: Fault | None = None,
-) -> bool:
-    """End a debt; False when it had ended before."""
-    values = {
-        "workspace": workspace_id,
-        "turn": turn_id,
-        "new_state": state,
-        "reply": reply_id,
-        "code": fault.code if fault else "",
-        "message": fault.message if fault else "",
-    }
-    return _CLOSE.run(connection, values) == 1
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """How a debt ends: `answered` by a message, `failed` or `canceled` with the reason."""
+
+    workspace_id: str
+    turn_id: str
+    state: str
+    reply_id: str = ""
+    fault: Fault | None = None
+
+
+def close(connection: Connection, closed: Sequence[Closed]) -> None:
+    """End open debts."""
+    _CLOSE.many(
+        connection,
+        [
+            {
+                "workspace": each.workspace_id,
+                "turn": each.turn_id,
+                "new_state": each.state,
+                "reply": each.reply_id,
+                "code": each.fault.code if each.fault else "",
+                "message": each.fault.message if each.fault else "",
+            }
+            for each in closed
+        ],
+    )
 
 
 _OWED_TO_TURNS = Statement(
@@ -73,19 +82,3 @@ def owed_to_turns(connection: Connection, workspace_id: str, turn_ids: Sequence[
 def owed_by(connection: Connection, workspace_id: str, agent_id: str) -> Sequence[Record]:
     """Return the open debts of an agent."""
     return _OWED_BY.all(connection, {"workspace": workspace_id, "debtor": agent_id})
-
-
-_MARK_ANSWERED = Statement(
-    update(deliveries)
-    .where(
-        deliveries.c.workspace_id == bindparam("workspace"),
-        deliveries.c.message_id == bindparam("message"),
-        deliveries.c.recipient_id == bindparam("recipient"),
-    )
-    .values(state="answered", place=False)
-)
-
-
-def mark_answered(connection: Connection, workspace_id: str, message_id: str, agent_id: str) -> None:
-    """Say that an agent's final message has answered what was delivered to it."""
-    _MARK_ANSWERED.run(connection, {"workspace": workspace_id, "message": message_id, "recipient": agent_id})

@@ -8,95 +8,26 @@ are written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from hopline_rpc.clock import utc_day
 from hopline_rpc.errors import HoplineError
-from sqlalchemy import bindparam, update
 
-from hopline_relay.domain.values import Actor, extend_chain
+from hopline_relay.domain.values import extend_chain
+from hopline_relay.store import entering
 from hopline_relay.store import sessions as session_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
+from hopline_relay.store.outgoing import Copy, Outgoing
 from hopline_relay.store.schema import (
     debts,
     deliveries,
     messages,
-    participants,
     requests,
-    threads,
     turns,
     waits,
 )
-from hopline_relay.store.sessions import SessionWish
-from hopline_relay.store.sql import Statement, insert
-
-
-@dataclass(slots=True, kw_only=True)
-class Copy:
-    """One recipient's copy. `turn_id` empty: nothing is queued. Either `session_id` or `wish` is given."""
-
-    kind: str
-    id: str
-    state: str = "queued"
-    session_id: str = ""
-    wish: SessionWish | None = None
-    turn_id: str = ""
-    place: bool = False
-    # Filled in.
-    ordinal: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class Outgoing:
-    """A message that was admitted and is to be written.
-
-    `cap`: how many messages its thread takes; 0 where it passes that rail. `takes_place`: it uses the
-    place that a fan-out keeps for its sender. `owed`: its turn owes an answer, for which `wait_id` waits.
-    """
-
-    workspace_id: str
-    id: str
-    kind: str
-    sender: Actor
-    session_id: str = ""
-    inbox: SessionWish | None = None
-    turn_id: str = ""
-    # The turn whose chain goes on with it: `turn_id` of what starts something, the asking one of an answer.
-    chain_turn_id: str = ""
-    subject: str = ""
-    body: str = ""
-    payload: str = ""
-    thread_id: str
-    opens_thread: bool
-    cap: int = 0
-    takes_place: bool = False
-    in_reply_to: str = ""
-    depth: int
-    from_depth: int
-    root_id: str
-    admitted_as: str
-    day: str
-    traceparent: str = ""
-    copies: list[Copy] = field(default_factory=list)
-    owed: bool = False
-    wait_id: str = ""
-    instance_id: str = ""
-    queue_seconds: float
-    refuse_cycles: str = "off"
-    request_id: str = ""
-    digest: bytes = b""
-    # Filled in.
-    seq: int = 0
-    ordinal: int = 0
-    chain: str = ""
-    hook_generation: int = 0
-
-    @property
-    def trace_id(self) -> str:
-        """The trace it belongs to: 32 hex digits, or empty."""
-        return self.traceparent[3:35]
+from hopline_relay.store.sql import insert
 
 
 def write(book: Book, outgoing: Sequence[Outgoing]) -> list[HoplineError | None]:
@@ -106,14 +37,10 @@ def write(book: Book, outgoing: Sequence[Outgoing]) -> list[HoplineError | None]
         message.ordinal = book.ordinal(message.workspace_id)
         for copy in message.copies:
             copy.ordinal = book.ordinal(message.workspace_id)
-    refused = [_enter(book, message) for message in outgoing]
+    refused = entering.enter(book, outgoing)
     written = [message for message, error in zip(outgoing, refused, strict=True) if error is None]
     _settle_sessions(book, written)
     connection = book.connection
-    opened = [message for message in written if message.opens_thread]
-    insert(connection, threads, [_thread_row(book, message) for message in opened])
-    insert(connection, participants, [row for message in opened for row in _participant_rows(message)])
-    _touch_participants(book, [message for message in written if not message.opens_thread])
     insert(connection, messages, [_message_row(book, message) for message in written])
     pairs = [(message, copy) for message in written for copy in message.copies]
     insert(connection, deliveries, [_delivery_row(message, copy) for message, copy in pairs])
@@ -138,121 +65,6 @@ def _inherit(book: Book, outgoing: Sequence[Outgoing]) -> None:
         if cause is not None:
             message.chain = cause.chain
             message.hook_generation = cause.hook_generation
-
-
-# --- threads -------------------------------------------------------------------------------------
-
-_COUNT = Statement(
-    update(threads)
-    .where(
-        threads.c.workspace_id == bindparam("workspace"),
-        threads.c.id == bindparam("thread"),
-        threads.c.message_count + threads.c.reserved - bindparam("freed") < bindparam("cap"),
-    )
-    .values(
-        message_count=threads.c.message_count + 1,
-        reserved=threads.c.reserved - bindparam("freed"),
-        last_at=bindparam("at"),
-        last_ordinal=bindparam("new_ordinal"),
-    )
-    .returning(threads.c.message_count)
-)
-_NO_CAP = 2**62
-
-
-def _enter(book: Book, message: Outgoing) -> HoplineError | None:
-    """Give a message its number in its thread, if the thread takes it."""
-    if message.refuse_cycles == "on":
-        chain = message.chain.split(" ")
-        for copy in message.copies:
-            if copy.id in chain:
-                return HoplineError(
-                    "cycle_refused",
-                    "that agent already takes part in this chain of delegations; answer instead of asking on",
-                )
-    if message.opens_thread:
-        places = sum(1 for copy in message.copies if copy.place)
-        if message.cap and 1 + places > message.cap:
-            return _thread_full(message)
-        message.seq = 1
-        return None
-    values = {
-        "workspace": message.workspace_id,
-        "thread": message.thread_id,
-        "freed": 1 if message.takes_place else 0,
-        # A kept place is the sender's own: it was counted when the thread was opened.
-        "cap": message.cap if message.cap and not message.takes_place else _NO_CAP,
-        "at": book.now,
-        "new_ordinal": message.ordinal,
-    }
-    counted = _COUNT.one(book.connection, values)
-    if counted is None:
-        return _thread_full(message)
-    message.seq = counted.message_count
-    return None
-
-
-def _thread_full(message: Outgoing) -> HoplineError:
-    return HoplineError(
-        "thread_full",
-        f"this thread takes {message.cap} messages, places kept for recipients who have not answered "
-        "included; send without thread_id to open a new one",
-        details={"thread_id": message.thread_id, "limit": message.cap}
-        if not message.opens_thread
-        else {"limit": message.cap},
-    )
-
-
-def _thread_row(book: Book, message: Outgoing) -> dict[str, Any]:
-    return {
-        "workspace_id": message.workspace_id,
-        "id": message.thread_id,
-        "subject": message.subject,
-        "message_count": 1,
-        "reserved": sum(1 for copy in message.copies if copy.place),
-        "created_at": book.now,
-        "last_at": book.now,
-        "last_ordinal": message.ordinal,
-    }
-
-
-def _participant_rows(message: Outgoing) -> list[dict[str, Any]]:
-    parties = [(message.sender.kind, message.sender.id)] + [(copy.kind, copy.id) for copy in message.copies]
-    return [
-        {
-            "workspace_id": message.workspace_id,
-            "thread_id": message.thread_id,
-            "party_id": identifier,
-            "party_kind": kind,
-            "last_ordinal": message.ordinal,
-        }
-        for kind, identifier in parties
-    ]
-
-
-_TOUCH = Statement(
-    update(participants)
-    .where(
-        participants.c.workspace_id == bindparam("workspace"),
-        participants.c.thread_id == bindparam("thread"),
-    )
-    .values(last_ordinal=bindparam("new_ordinal"))
-)
-
-
-def _touch_participants(book: Book, followed: Sequence[Outgoing]) -> None:
-    if followed:
-        _TOUCH.many(
-            book.connection,
-            [
-                {
-                    "workspace": message.workspace_id,
-                    "thread": message.thread_id,
-                    "new_ordinal": message.ordinal,
-                }
-                for message in followed
-            ],
-        )
 
 
 def _settle_sessions(book: Book, written: Sequence[Outgoing]) -> None:

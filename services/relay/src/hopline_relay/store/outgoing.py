@@ -1,0 +1,74 @@
+"""A message on its way into the record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hopline_relay.domain.values import Actor
+from hopline_relay.store.sessions import SessionWish
+
+
+@dataclass(slots=True, kw_only=True)
+class Copy:
+    """One recipient's copy. `turn_id` empty: nothing is queued. Either `session_id` or `wish` is given."""
+
+    kind: str
+    id: str
+    state: str = "queued"
+    session_id: str = ""
+    wish: SessionWish | None = None
+    turn_id: str = ""
+    place: bool = False
+    # Filled in.
+    ordinal: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Outgoing:
+    """A message that was admitted and is to be written.
+
+    `cap`: how many messages its thread takes; 0 where it passes that rail. `takes_place`: it uses the
+    place that a fan-out keeps for its sender. `owed`: its turn owes an answer, for which `wait_id` waits.
+    """
+
+    workspace_id: str
+    id: str
+    kind: str
+    sender: Actor
+    session_id: str = ""
+    inbox: SessionWish | None = None
+    turn_id: str = ""
+    # The turn whose chain goes on with it: `turn_id` of what starts something, the asking one of an answer.
+    chain_turn_id: str = ""
+    subject: str = ""
+    body: str = ""
+    payload: str = ""
+    thread_id: str
+    opens_thread: bool
+    cap: int = 0
+    takes_place: bool = False
+    in_reply_to: str = ""
+    depth: int
+    from_depth: int
+    root_id: str
+    admitted_as: str
+    day: str
+    traceparent: str = ""
+    copies: list[Copy] = field(default_factory=list)
+    owed: bool = False
+    wait_id: str = ""
+    instance_id: str = ""
+    queue_seconds: float
+    refuse_cycles: str = "off"
+    request_id: str = ""
+    digest: bytes = b""
+    # Filled in.
+    seq: int = 0
+    ordinal: int = 0
+    chain: str = ""
+    hook_generation: int = 0
+
+    @property
+    def trace_id(self) -> str:
+        """The trace it belongs to: 32 hex digits, or empty."""
+        return self.traceparent[3:35]
