@@ -67,6 +67,8 @@ async def test_a_delivery_says_how_far_it_got(mesh: RelayMesh) -> None:
     claimed = await mesh.relay.turns.claim([worker.wish(1)])
     assert await state() == pb.DELIVERY_STATE_DELIVERED
     await worker.accept(*claimed)
+    await mesh.clock.advance(1)
+    await mesh.relay.turns.drained()
     assert await state() == pb.DELIVERY_STATE_TAKEN
     await worker.end(claimed[0], "yes")
     assert await state() == pb.DELIVERY_STATE_ANSWERED

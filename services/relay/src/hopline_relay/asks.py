@@ -25,8 +25,8 @@ from hopline_relay.handover import HandOver
 from hopline_relay.journal import Journal
 from hopline_relay.sends import Sends
 from hopline_relay.signals import Signals
+from hopline_relay.store import queues, waiting
 from hopline_relay.store import turns as turn_store
-from hopline_relay.store import waiting
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.facts import Names, look_up
@@ -174,9 +174,7 @@ class Asks:
         self._waits.forget(workspace_id, waiter.id)
 
     async def _state_of(self, workspace_id: str, turn_id: str) -> str:
-        rows = await self._journal.read(
-            lambda connection: turn_store.find(connection, {(workspace_id, turn_id)})
-        )
+        rows = await self._journal.read(lambda connection: queues.find(connection, {(workspace_id, turn_id)}))
         row = rows.get((workspace_id, turn_id))
         return row.state if row is not None and row.state in ("queued", "running") else "running"
 
@@ -267,7 +265,7 @@ class Asks:
         """Return the newest turn that the caller may look at in a session."""
         caused_by = principal.id if principal.kind == "agent" else ""
         turn = await self._journal.read(
-            lambda connection: turn_store.newest_in(connection, principal.workspace_id, session_id, caused_by)
+            lambda connection: queues.newest_in(connection, principal.workspace_id, session_id, caused_by)
         )
         if turn is None:
             raise no_session(session_id)

@@ -14,8 +14,7 @@ from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.held import CancelOutcome, Held
 from hopline_relay.journal import Journal
-from hopline_relay.store import debting
-from hopline_relay.store import turns as turn_store
+from hopline_relay.store import debting, queues
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
 
@@ -39,7 +38,7 @@ class Cancels:
         """End a turn that has not ended, then what only it waits for. `tell`: whoever asked is told."""
         for _ in range(_TRIES):
             rows = await self._journal.read(
-                lambda connection: turn_store.find(connection, {(workspace_id, turn_id)})
+                lambda connection: queues.find(connection, {(workspace_id, turn_id)})
             )
             row = rows.get((workspace_id, turn_id))
             if row is None:
@@ -74,7 +73,7 @@ class Cancels:
 
             def owing(connection: Connection, waiting: Sequence[str] = waiting) -> dict[Any, Record]:
                 debts = debting.owed_to_turns(connection, workspace_id, waiting)
-                return turn_store.find(connection, {(workspace_id, debt.turn_id) for debt in debts})
+                return queues.find(connection, {(workspace_id, debt.turn_id) for debt in debts})
 
             rows = await self._journal.read(owing)
             live = [row for row in rows.values() if row.state in ("queued", "running")]
@@ -121,10 +120,10 @@ class Cancels:
 
 
 def _affected(connection: Connection, workspace_id: str, agent_id: str, *, deleted: bool) -> list[Record]:
-    running = list(turn_store.running_of(connection, workspace_id, agent_id))
+    running = list(queues.running_of(connection, workspace_id, agent_id))
     if deleted:
-        return running + list(turn_store.queued_of(connection, workspace_id, agent_id, MAX_CANCELED))
+        return running + list(queues.queued_of(connection, workspace_id, agent_id, MAX_CANCELED))
     owing = {(workspace_id, debt.turn_id) for debt in debting.owed_by(connection, workspace_id, agent_id)}
     known = {row.id for row in running}
-    owed = turn_store.find(connection, owing)
+    owed = queues.find(connection, owing)
     return running + [row for row in owed.values() if row.id not in known and row.state == "queued"]

@@ -20,6 +20,7 @@ from hopline_relay.endings import Ending, Endings
 from hopline_relay.held import ClaimedTurn, ClaimWish
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
+from hopline_relay.store import queues
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
@@ -168,7 +169,7 @@ async def given_back(journal: Journal, rows: Sequence[Record]) -> list[quota_pb.
     somebody else runs by now is not ours to end.
     """
     keys = {(row.workspace_id, row.id) for row in rows}
-    now = await journal.read(lambda connection: turn_store.find(connection, keys))
+    now = await journal.read(lambda connection: queues.find(connection, keys))
     items = []
     for row in rows:
         found = now.get((row.workspace_id, row.id))
@@ -199,10 +200,18 @@ def withdrawal(row: Record) -> Ended:
 
 def _find(connection: Connection, wishes: Sequence[ClaimWish]) -> Found:
     found = Found()
+    room: dict[str, dict[str, int]] = {}
     for wish in wishes:
-        most = min(wish.capacity, _MOST)
-        rows = turn_store.next_of(connection, wish.workspace_id, wish.agent_id, most)
-        found.turns.extend((wish, row) for row in rows)
+        agents = room.setdefault(wish.workspace_id, {})
+        agents[wish.agent_id] = min(agents.get(wish.agent_id, 0) + wish.capacity, _MOST)
+    waiting = {
+        workspace_id: queues.next_of(connection, workspace_id, agents)
+        for workspace_id, agents in room.items()
+    }
+    for wish in wishes:
+        queue = waiting[wish.workspace_id].get(wish.agent_id, [])
+        found.turns.extend((wish, row) for row in queue[: wish.capacity])
+        del queue[: wish.capacity]
     load(connection, found, [row for _, row in found.turns])
     return found
 

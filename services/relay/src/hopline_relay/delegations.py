@@ -17,7 +17,7 @@ from hopline_relay.cancel import Cancels
 from hopline_relay.domain.values import Fault
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
-from hopline_relay.store import turns as turn_store
+from hopline_relay.store import queues
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import sessions, turns
 from hopline_relay.store.sql import Record
@@ -69,7 +69,7 @@ class Delegations:
     async def _newest(self, principal: Principal, session_id: str) -> Record:
         caused_by = principal.id if principal.kind == "agent" else ""
         row = await self._journal.read(
-            lambda connection: turn_store.newest_in(connection, principal.workspace_id, session_id, caused_by)
+            lambda connection: queues.newest_in(connection, principal.workspace_id, session_id, caused_by)
         )
         if row is None or not self._may_end(principal, row):
             raise no_session(session_id)
@@ -123,7 +123,7 @@ class Delegations:
         def read(connection: Connection) -> list[Record]:
             workspace_id = principal.workspace_id
             if session_id:
-                found = turn_store.of_session(connection, workspace_id, session_id, before, size + 1)
+                found = queues.of_session(connection, workspace_id, session_id, before, size + 1)
             else:
                 found = _newest(connection, workspace_id, agents, root_id, before, size + 1)
             return [row for row in found if row.agent_id in agents and root_id in ("", row.root_id)]

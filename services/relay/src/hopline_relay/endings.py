@@ -25,7 +25,7 @@ from hopline_relay.domain.values import MAX_ANSWER_BYTES, Fault
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import FencedError, Journal
 from hopline_relay.signals import Signals
-from hopline_relay.store import debting
+from hopline_relay.store import debting, queues
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
@@ -122,7 +122,7 @@ class Endings:
         keys = {(each.ended.workspace_id, each.ended.turn_id) for each in endings}
 
         def read(connection: Connection) -> tuple[Any, Any, Any, Any]:
-            rows = turn_store.find(connection, keys)
+            rows = queues.find(connection, keys)
             owed = {
                 key: row
                 for key, row in by_id(connection, debts, keys, debts.c.turn_id).items()

@@ -23,6 +23,7 @@ from hopline_relay.domain.values import PULL_LEASE_SECONDS
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
+from hopline_relay.store import queues
 from hopline_relay.store import sessions as session_store
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
@@ -127,7 +128,7 @@ class Inbox:
 
     async def _take_oldest(self, principal: Principal, standing: Standing, limit: int) -> list[Start]:
         def read(connection: Connection) -> tuple[Sequence[Record], Found]:
-            rows = turn_store.queued_of(connection, principal.workspace_id, principal.id, limit)
+            rows = queues.queued_of(connection, principal.workspace_id, principal.id, limit)
             found = Found()
             load(connection, found, rows)
             return rows, found
@@ -278,10 +279,10 @@ class Inbox:
         def op(book: Book) -> list[tuple[str, str]]:
             idle = []
             for workspace_id, agent_id in agents:
-                running = turn_store.running_of(book.connection, workspace_id, agent_id)
+                running = queues.running_of(book.connection, workspace_id, agent_id)
                 pulled = [row for row in running if row.batch_id]
                 until = book.now + PULL_LEASE_SECONDS
-                turn_store.set_leases(book, pulled, until, self._journal.instance_id)
+                turn_store.set_leases(book, [(row, until) for row in pulled], self._journal.instance_id)
                 if not pulled:
                     idle.append((workspace_id, agent_id))
             return idle
@@ -334,7 +335,7 @@ def _unread_of(connection: Connection, principal: Principal, keys: set[tuple[str
         "agent": principal.id,
     }
     found = {(principal.workspace_id, row.turn_id) for row in _UNREAD.all(connection, values)}
-    rows = turn_store.find(connection, found).values()
+    rows = queues.find(connection, found).values()
     return sorted((row for row in rows if row.state == "queued"), key=lambda row: row.ordinal)
 
 

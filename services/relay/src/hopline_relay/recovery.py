@@ -39,7 +39,7 @@ async def begin(journal: Journal, inbox: Inbox, clock: Clock) -> None:
             select(turns).where(turns.c.due_at.is_not(None), turns.c.state == "running")
         ).all()
         alone = [row for row in running if not row.batch_id]
-        turn_store.set_leases(book, alone, until, journal.instance_id)
+        turn_store.set_leases(book, [(row, until) for row in alone], journal.instance_id)
         return [(row.workspace_id, row.agent_id) for row in running if row.batch_id]
 
     inbox.remember(await journal.write(op))

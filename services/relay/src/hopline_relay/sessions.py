@@ -17,7 +17,7 @@ from sqlalchemy import Connection, and_, func, select
 from hopline_relay.callers import no_session
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
-from hopline_relay.store import turns as turn_store
+from hopline_relay.store import queues
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import EMPTY, deliveries, messages, sessions, turns
 from hopline_relay.store.sql import Record
@@ -189,7 +189,7 @@ class Sessions:
 
         def read(connection: Connection) -> tuple[Record | None, int]:
             session = _own_session(connection, principal, session_id)
-            running = turn_store.running_of(connection, principal.workspace_id, principal.id)
+            running = queues.running_of(connection, principal.workspace_id, principal.id)
             depth = max((row.depth for row in running), default=-1)
             if depth < 0:
                 depth = _depth_in_window(connection, principal, since)
@@ -248,7 +248,7 @@ def _last_at(connection: Connection, rows: Sequence[Record]) -> dict[str, float]
     """Return when something last happened in sessions: the newest turn's end, start or queueing."""
     last = {}
     for row in rows:
-        turn = turn_store.newest_in(connection, row.workspace_id, row.id)
+        turn = queues.newest_in(connection, row.workspace_id, row.id)
         last[row.id] = row.created_at
         if turn is not None:
             last[row.id] = turn.ended_at or turn.started_at or turn.created_at

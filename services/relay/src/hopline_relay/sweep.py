@@ -22,6 +22,7 @@ from hopline_relay.domain.values import MAX_ATTEMPTS, REQUEST_SECONDS, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
+from hopline_relay.store import queues
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
@@ -135,7 +136,7 @@ class Sweep:
         attempts = {row.id: row.attempt for row in rows}
 
         def op(book: Any) -> list[Record]:
-            found = turn_store.find(book.connection, keys)
+            found = queues.find(book.connection, keys)
             # Its worker may have come back in the meantime.
             lost = [
                 row
@@ -209,7 +210,7 @@ def _graph(connection: Connection, workspace_id: str) -> list[Runs]:
             waits_for.setdefault(wait.waiter_turn_id, []).append(wait.turn_id)
             since[wait.waiter_turn_id] = max(since.get(wait.waiter_turn_id, 0.0), wait.created_at)
     named = {(workspace_id, wait.turn_id) for wait in asking} | {(workspace_id, each) for each in waits_for}
-    rows = turn_store.find(connection, named)
+    rows = queues.find(connection, named)
     agents = {row.agent_id for row in rows.values()}
     running = select(turns).where(
         and_(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hopline_directory import Directory
-from hopline_rpc.clock import Clock
+from hopline_rpc.clock import Clock, Handle
 from sqlalchemy import bindparam, update
 
 from hopline_relay.admission import Admission, requeued_item
@@ -18,6 +18,7 @@ from hopline_relay.endings import Ending, Endings, final_answer
 from hopline_relay.held import CancelOutcome, ClaimedTurn, ClaimWish, Held, TurnEnd
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
+from hopline_relay.store import queues
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import attachments
@@ -27,6 +28,8 @@ from hopline_relay.store.turns import Ended
 __all__ = ["CancelOutcome", "ClaimWish", "ClaimedTurn", "Held", "TurnEnd", "Turns"]
 
 _MAX_FAILURE = 2000
+# A turn that is over by then was never seen as taken by anybody.
+_ACCEPTED_SECONDS = 0.1
 
 Agent = tuple[str, str]
 
@@ -65,6 +68,9 @@ class Turns:
         self._signals = signals
         self._clock = clock
         self._touches: Batcher[_Touch, list[Held]] = Batcher("leases", self._touch)
+        # Turns that were accepted and are not written as such yet, by workspace, agent and epoch.
+        self._accepted: dict[tuple[str, str, int], set[Held]] = {}
+        self._flush: Handle | None = None
         # `busy` or `idle` where a tunnel of the agent is open here, else None.
         self.presence_source: Callable[[str, str], str | None] = lambda workspace_id, agent_id: None
         # `none`, `user` or "" when nothing is attached.
@@ -95,7 +101,10 @@ class Turns:
         self._cancels.on_cancel = listener
 
     async def drained(self) -> None:
-        """Wait until nothing is under way."""
+        """Write what is left, and wait until nothing is under way."""
+        if self._flush is not None:
+            self._flush.cancel()
+        self._flush_accepted()
         await self._touches.drained()
         await self._endings.drained()
 
@@ -109,7 +118,7 @@ class Turns:
 
         def op(book: Book) -> list[Held]:
             rows = _held_rows(book, workspace_id, agent_id, held, None)
-            turn_store.set_leases(book, rows, until, self._journal.instance_id, epoch)
+            turn_store.set_leases(book, [(row, until) for row in rows], self._journal.instance_id, epoch)
             return [Held(row.id, row.attempt) for row in rows]
 
         return await self._journal.write(op)
@@ -119,11 +128,16 @@ class Turns:
         return await self._claims.claim(wishes)
 
     async def accepted(self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int) -> None:
-        """Note that the worker has taken these turns."""
-        await self._touches.submit(_Touch(workspace_id, agent_id, tuple(held), epoch, 0.0))
+        """Note that the worker has taken these turns; it is written a moment later, for many at once."""
+        self._accepted.setdefault((workspace_id, agent_id, epoch), set()).update(held)
+        if self._flush is None:
+            self._flush = self._clock.call_later(_ACCEPTED_SECONDS, self._flush_accepted)
 
     async def end(self, end: TurnEnd) -> bool:
         """Record the end of a turn. False: the frame was stale. Commits before it returns."""
+        accepted = self._accepted.get((end.workspace_id, end.agent_id, end.epoch))
+        if accepted:
+            accepted.discard(end.held)
         answer, fault = final_answer(end.answer)
         state, delivery = "completed", "done"
         if end.canceled:
@@ -170,17 +184,32 @@ class Turns:
         """End a turn and what only it waits for."""
         return await self._cancels.cancel(workspace_id, turn_id, Fault("canceled", reason))
 
+    def _flush_accepted(self) -> None:
+        """Have what was accepted a moment ago written, unless it has ended since."""
+        self._flush = None
+        accepted, self._accepted = self._accepted, {}
+        for (workspace_id, agent_id, epoch), held in accepted.items():
+            if held:
+                self._touches.post(_Touch(workspace_id, agent_id, tuple(held), epoch, 0.0))
+
     async def _touch(self, touches: list[_Touch]) -> list[list[Held]]:
+        keys = {(touch.workspace_id, each.turn_id) for touch in touches for each in touch.held}
+
         def op(book: Book) -> list[list[Held]]:
-            kept = []
-            for touch in touches:
-                rows = _held_rows(book, touch.workspace_id, touch.agent_id, touch.held, touch.epoch)
+            rows = queues.find(book.connection, keys)
+            found = [
+                _still_held(rows, touch.workspace_id, touch.agent_id, touch.held, touch.epoch)
+                for touch in touches
+            ]
+            renewed, taken = [], []
+            for touch, still in zip(touches, found, strict=True):
                 if touch.until:
-                    turn_store.set_leases(book, rows, touch.until, self._journal.instance_id)
+                    renewed += [(row, touch.until) for row in still]
                 else:
-                    turn_store.set_deliveries(book.connection, [(row, "taken") for row in rows])
-                kept.append([Held(row.id, row.attempt) for row in rows])
-            return kept
+                    taken += [(row, "taken") for row in still]
+            turn_store.set_leases(book, renewed, self._journal.instance_id)
+            turn_store.set_deliveries(book.connection, taken)
+            return [[Held(row.id, row.attempt) for row in still] for still in found]
 
         return await self._journal.write(op)
 
@@ -192,8 +221,18 @@ def _nobody(workspace_id: str, agent_id: str, token_id: str, code: str, message:
 def _held_rows(
     book: Book, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int | None
 ) -> list[Record]:
+    rows = queues.find(book.connection, {(workspace_id, each.turn_id) for each in held})
+    return _still_held(rows, workspace_id, agent_id, held, epoch)
+
+
+def _still_held(
+    rows: dict[tuple[str, str], Record],
+    workspace_id: str,
+    agent_id: str,
+    held: Sequence[Held],
+    epoch: int | None,
+) -> list[Record]:
     """Return those of the turns that are running, this worker's and at this attempt."""
-    rows = turn_store.find(book.connection, {(workspace_id, each.turn_id) for each in held})
     found = []
     for each in held:
         row = rows.get((workspace_id, each.turn_id))

@@ -267,7 +267,7 @@ turns = Table(
     _text("traceparent"),
     _text("span"),
     # Queues, what runs, and lists: a list merges the five states.
-    Index("turns_agent", "workspace_id", "agent_id", "state", "ordinal", "session_id"),
+    Index("turns_agent", "workspace_id", "agent_id", "state", "ordinal", "session_id", "id"),
     Index("turns_root", "workspace_id", "root_id", "ordinal"),
     Index(
         "turns_batch",

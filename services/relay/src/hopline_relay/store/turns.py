@@ -6,22 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, exists, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, exists, or_, update
 
 from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
-from hopline_relay.store.schema import EMPTY, QUEUED, RUNNING, deliveries, sessions, turns
+from hopline_relay.store.schema import EMPTY, RUNNING, deliveries, sessions, turns
 from hopline_relay.store.sql import Record, Statement
 
 # Not yet answered or given up. Spelled out: a list cannot be bound for many rows at once.
 UNSERVED = or_(
     deliveries.c.state == "queued", deliveries.c.state == "delivered", deliveries.c.state == "taken"
 )
-
-
-# How many of a queue are looked at together.
-_CHUNK = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,10 +350,10 @@ _LEASE = Statement(
 
 
 def set_leases(
-    book: Book, rows: Sequence[Record], until: float, instance_id: str, epoch: int | None = None
+    book: Book, leases: Sequence[tuple[Record, float]], instance_id: str, epoch: int | None = None
 ) -> None:
-    """Let the leases of running turns end at `until`; `epoch` moves them to another attachment."""
-    if rows:
+    """Let the leases of running turns end at a moment each; `epoch` moves them to another attachment."""
+    if leases:
         _LEASE.many(
             book.connection,
             [
@@ -369,7 +365,7 @@ def set_leases(
                     "new_epoch": row.epoch if epoch is None else epoch,
                     "instance": instance_id,
                 }
-                for row in rows
+                for row, until in leases
             ],
         )
 
@@ -425,129 +421,3 @@ def requeue(book: Book, rows: Sequence[Record], queue_seconds: Any, *, free: boo
             details={"attempt": row.attempt},
             trace_id=row.traceparent[3:35],
         )
-
-
-# --- looking -------------------------------------------------------------------------------------
-
-_QUEUED_OF = Statement(
-    select(turns)
-    .where(
-        turns.c.workspace_id == bindparam("workspace"),
-        turns.c.agent_id == bindparam("agent"),
-        turns.c.state == QUEUED,
-    )
-    .order_by(turns.c.ordinal)
-    .limit(bindparam("most"))
-)
-_WAITING_OF = Statement(
-    select(turns.c.ordinal, turns.c.session_id)
-    .where(
-        turns.c.workspace_id == bindparam("workspace"),
-        turns.c.agent_id == bindparam("agent"),
-        turns.c.state == QUEUED,
-        turns.c.ordinal > bindparam("after"),
-    )
-    .order_by(turns.c.ordinal)
-    .limit(_CHUNK)
-)
-_BUSY = Statement(
-    select(sessions.c.id).where(
-        sessions.c.workspace_id == bindparam("workspace"),
-        sessions.c.id.in_(bindparam("ids", expanding=True)),
-        sessions.c.running_turn_id != "",
-    ),
-    "ids",
-)
-_AT = Statement(
-    select(turns)
-    .where(
-        turns.c.workspace_id == bindparam("workspace"),
-        turns.c.agent_id == bindparam("agent"),
-        turns.c.state == QUEUED,
-        turns.c.ordinal.in_(bindparam("ordinals", expanding=True)),
-    )
-    .order_by(turns.c.ordinal),
-    "ordinals",
-)
-_RUNNING_OF = Statement(
-    select(turns).where(
-        turns.c.workspace_id == bindparam("workspace"),
-        turns.c.agent_id == bindparam("agent"),
-        turns.c.state == RUNNING,
-    )
-)
-
-
-def queued_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> Sequence[Record]:
-    """Return an agent's queued turns, oldest first."""
-    values = {"workspace": workspace_id, "agent": agent_id, "most": most}
-    return _QUEUED_OF.all(connection, values)
-
-
-def next_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> Sequence[Record]:
-    """Return the oldest queued turn of each session of the agent's that is free, oldest first."""
-    key = {"workspace": workspace_id, "agent": agent_id}
-    seen: set[str] = set()
-    chosen: list[int] = []
-    after = 0
-    while len(chosen) < most:
-        waiting = _WAITING_OF.all(connection, {**key, "after": after})
-        oldest: dict[str, int] = {}
-        for ordinal, session_id in waiting:
-            if session_id not in seen:
-                oldest.setdefault(session_id, ordinal)
-        if oldest:
-            ids = {"workspace": workspace_id, "ids": list(oldest)}
-            busy = set(_BUSY.scalars(connection, ids))
-            chosen += [ordinal for session_id, ordinal in oldest.items() if session_id not in busy]
-            seen.update(oldest)
-        if len(waiting) < _CHUNK:
-            break
-        after = waiting[-1].ordinal
-    if not chosen:
-        return []
-    return _AT.all(connection, {**key, "ordinals": chosen[:most]})
-
-
-def running_of(connection: Connection, workspace_id: str, agent_id: str) -> Sequence[Record]:
-    """Return an agent's running turns."""
-    return _RUNNING_OF.all(connection, {"workspace": workspace_id, "agent": agent_id})
-
-
-def find(connection: Connection, keys: set[tuple[str, str]]) -> dict[tuple[str, str], Record]:
-    """Return turns by (workspace, id)."""
-    return by_id(connection, turns, keys)
-
-
-def newest_in(
-    connection: Connection, workspace_id: str, session_id: str, caused_by: str = ""
-) -> Record | None:
-    """Return the newest turn of a session, or the newest that somebody caused."""
-    query = _IN_SESSION.limit(1).where(
-        deliveries.c.workspace_id == workspace_id, deliveries.c.session_id == session_id
-    )
-    if caused_by:
-        query = query.where(turns.c.caused_by_id == caused_by)
-    return connection.execute(query).first()
-
-
-def of_session(
-    connection: Connection, workspace_id: str, session_id: str, before: int, most: int
-) -> list[Record]:
-    """Return the newest turns of a session; `position` is what `before` goes by."""
-    query = _IN_SESSION.limit(most).where(
-        deliveries.c.workspace_id == workspace_id,
-        deliveries.c.session_id == session_id,
-        deliveries.c.ordinal < before,
-    )
-    return list(connection.execute(query).all())
-
-
-# Each turn serves a delivery, and those are kept in the order of their session.
-_IN_SESSION = (
-    select(turns, deliveries.c.ordinal.label("position"))
-    .select_from(deliveries)
-    .join(turns, and_(turns.c.workspace_id == deliveries.c.workspace_id, turns.c.id == deliveries.c.turn_id))
-    .where(deliveries.c.session_id != EMPTY)
-    .order_by(deliveries.c.ordinal.desc())
-)

@@ -243,7 +243,10 @@ def _create_turns() -> None:
         sa.PrimaryKeyConstraint("workspace_id", "id"),
     )
     op.create_index(
-        "turns_agent", "turns", ["workspace_id", "agent_id", "state", "ordinal", "session_id"], unique=False
+        "turns_agent",
+        "turns",
+        ["workspace_id", "agent_id", "state", "ordinal", "session_id", "id"],
+        unique=False,
     )
     op.create_index(
         "turns_batch",

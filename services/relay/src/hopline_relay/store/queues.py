@@ -1,0 +1,156 @@
+"""Looking at turns: queues, what runs, and the turns of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, and_, bindparam, select
+
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.schema import EMPTY, QUEUED, RUNNING, deliveries, sessions, turns
+from hopline_relay.store.sql import Record, Statement
+
+# How many of a queue are looked at together.
+_CHUNK: Final = 512
+
+_QUEUED_OF = Statement(
+    select(turns)
+    .where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.agent_id == bindparam("agent"),
+        turns.c.state == QUEUED,
+    )
+    .order_by(turns.c.ordinal)
+    .limit(bindparam("most"))
+)
+_WAITING = (
+    select(turns.c.agent_id, turns.c.ordinal, turns.c.session_id, turns.c.id)
+    .where(turns.c.workspace_id == bindparam("workspace"), turns.c.state == QUEUED)
+    .order_by(turns.c.agent_id, turns.c.ordinal)
+)
+_WAITING_OF_ALL = Statement(
+    _WAITING.where(turns.c.agent_id.in_(bindparam("agents", expanding=True))).limit(_CHUNK), "agents"
+)
+_WAITING_OF_ONE = Statement(
+    _WAITING.where(turns.c.agent_id == bindparam("agent"), turns.c.ordinal > bindparam("after")).limit(_CHUNK)
+)
+_BUSY = Statement(
+    select(sessions.c.id).where(
+        sessions.c.workspace_id == bindparam("workspace"),
+        sessions.c.id.in_(bindparam("ids", expanding=True)),
+        sessions.c.running_turn_id != "",
+    ),
+    "ids",
+)
+_RUNNING_OF = Statement(
+    select(turns).where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.agent_id == bindparam("agent"),
+        turns.c.state == RUNNING,
+    )
+)
+
+
+def queued_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> Sequence[Record]:
+    """Return an agent's queued turns, oldest first."""
+    values = {"workspace": workspace_id, "agent": agent_id, "most": most}
+    return _QUEUED_OF.all(connection, values)
+
+
+def next_of(connection: Connection, workspace_id: str, room: Mapping[str, int]) -> dict[str, list[Record]]:
+    """Return the oldest queued turn of each free session, oldest first, for agents with so much room."""
+    values = {"workspace": workspace_id, "agents": list(room)}
+    waiting = _WAITING_OF_ALL.all(connection, values)
+    if len(waiting) < _CHUNK:
+        chosen = _choose(connection, workspace_id, waiting, dict(room))
+    else:
+        # Long queues are read by themselves, as far as there is room.
+        chosen = [
+            turn_id
+            for agent_id, most in room.items()
+            for turn_id in _choose_of(connection, workspace_id, agent_id, most)
+        ]
+    rows = find(connection, {(workspace_id, turn_id) for turn_id in chosen})
+    found: dict[str, list[Record]] = {}
+    for row in sorted(rows.values(), key=lambda row: row.ordinal):
+        found.setdefault(row.agent_id, []).append(row)
+    return found
+
+
+def _choose_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> list[str]:
+    values = {"workspace": workspace_id, "agent": agent_id}
+    seen: set[str] = set()
+    chosen: list[str] = []
+    after = 0
+    while len(chosen) < most:
+        waiting = _WAITING_OF_ONE.all(connection, {**values, "after": after})
+        fresh = [row for row in waiting if row.session_id not in seen]
+        chosen += _choose(connection, workspace_id, fresh, {agent_id: most - len(chosen)})
+        seen.update(row.session_id for row in fresh)
+        if len(waiting) < _CHUNK:
+            break
+        after = waiting[-1].ordinal
+    return chosen
+
+
+def _choose(
+    connection: Connection, workspace_id: str, waiting: Sequence[Record], room: dict[str, int]
+) -> list[str]:
+    """Return the ids of the first turn of each session in which none runs, as far as there is room."""
+    oldest: dict[str, Record] = {}
+    for row in waiting:
+        oldest.setdefault(row.session_id, row)
+    if not oldest:
+        return []
+    busy = set(_BUSY.scalars(connection, {"workspace": workspace_id, "ids": list(oldest)}))
+    chosen = []
+    for session_id, row in oldest.items():
+        if session_id not in busy and room[row.agent_id] > 0:
+            room[row.agent_id] -= 1
+            chosen.append(row.id)
+    return chosen
+
+
+def running_of(connection: Connection, workspace_id: str, agent_id: str) -> Sequence[Record]:
+    """Return an agent's running turns."""
+    return _RUNNING_OF.all(connection, {"workspace": workspace_id, "agent": agent_id})
+
+
+def find(connection: Connection, keys: set[tuple[str, str]]) -> dict[tuple[str, str], Record]:
+    """Return turns by (workspace, id)."""
+    return by_id(connection, turns, keys)
+
+
+def newest_in(
+    connection: Connection, workspace_id: str, session_id: str, caused_by: str = ""
+) -> Record | None:
+    """Return the newest turn of a session, or the newest that somebody caused."""
+    query = _IN_SESSION.limit(1).where(
+        deliveries.c.workspace_id == workspace_id, deliveries.c.session_id == session_id
+    )
+    if caused_by:
+        query = query.where(turns.c.caused_by_id == caused_by)
+    return connection.execute(query).first()
+
+
+def of_session(
+    connection: Connection, workspace_id: str, session_id: str, before: int, most: int
+) -> list[Record]:
+    """Return the newest turns of a session; `position` is what `before` goes by."""
+    query = _IN_SESSION.limit(most).where(
+        deliveries.c.workspace_id == workspace_id,
+        deliveries.c.session_id == session_id,
+        deliveries.c.ordinal < before,
+    )
+    return list(connection.execute(query).all())
+
+
+# Each turn serves a delivery, and those are kept in the order of their session.
+_IN_SESSION = (
+    select(turns, deliveries.c.ordinal.label("position"))
+    .select_from(deliveries)
+    .join(turns, and_(turns.c.workspace_id == deliveries.c.workspace_id, turns.c.id == deliveries.c.turn_id))
+    .where(deliveries.c.session_id != EMPTY)
+    .order_by(deliveries.c.ordinal.desc())
+)
