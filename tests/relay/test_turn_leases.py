@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from hopline.relay.v1 import delegation_pb2
 from hopline.relay.v1 import message_pb2 as pb
+from hopline_quota.store.memory import MemoryStore
 from hopline_relay.store import waiting
 from hopline_relay.turns import ClaimedTurn, Held
 from hopline_rpc.errors import HoplineError
@@ -189,6 +190,29 @@ async def test_over_the_run_slots_turns_queue_and_go_on_when_one_is_free(mesh: R
     await worker.end(running[0], "")
     assert "" in woken
     assert len(await worker.claim()) == 1
+
+
+async def test_an_end_that_the_quota_service_did_not_hear_is_told_again(
+    mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    await mesh.policy(concurrent_runs=1)
+    bobs, cids = await mesh.worker(bob), await mesh.worker(cid)
+    view = await ada.ask(bob)
+    turn = await bobs.next()
+
+    async def deaf(*_: object) -> None:
+        raise HoplineError("unavailable", "gone for a moment")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryStore, "end", deaf)
+        assert await bobs.end(turn, "all the same")
+    assert (await ada.check(view.turn_id)).reply == "all the same"
+    await ada.send(cid)
+    assert not await cids.claim()
+    await mesh.clock.advance(1)
+    await mesh.relay.admission.settled()
+    assert len(await cids.claim()) == 1
 
 
 async def test_a_turn_that_waits_gives_its_slot_back(mesh: RelayMesh) -> None:

@@ -6,6 +6,7 @@ lost are rebuilt from the record under a new epoch before anything else is admit
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -36,6 +37,7 @@ MAX_TURNS: Final = 1024
 _MAX_SETTLED: Final = 4096
 _IDLE_FLUSH_SECONDS: Final = 1.0
 _RETRIES: Final = 5
+_RETRY_SECONDS: Final = 1.0
 
 
 class Admission:
@@ -129,16 +131,6 @@ class Admission:
             started.extend(state == pb.BEGIN_STATE_STARTED for state in response.states)
         return started
 
-    async def end(self, items: Sequence[pb.EndTurnItem]) -> None:
-        """Tell of turns that have ended, were dropped or are queued again."""
-        for start in range(0, len(items), MAX_TURNS):
-            part = items[start : start + MAX_TURNS]
-
-            async def call(epoch: int, part: Sequence[pb.EndTurnItem] = part) -> pb.EndTurnResponse:
-                return await self._stub.EndTurn(pb.EndTurnRequest(epoch=epoch, items=part))
-
-            await self._retried(call)
-
     async def set_waiting(self, workspace_id: str, turn_id: str, *, waiting: bool) -> None:
         """Give the run slot of a turn back while it waits, or retake it."""
         await self._waits.submit(
@@ -150,9 +142,13 @@ class Admission:
         self._waits.post(pb.SetWaitingItem(turn_id=turn_id, workspace_id=workspace_id, waiting=waiting))
 
     def post_ends(self, items: Sequence[pb.EndTurnItem]) -> None:
-        """Tell of ends of turns, without waiting for it."""
+        """Tell of ends of turns, without waiting for it; tried until it is heard."""
         for item in items:
             self._ends.post(item)
+
+    async def told_ends(self, items: Sequence[pb.EndTurnItem]) -> None:
+        """The same, and wait for the first attempt."""
+        await asyncio.gather(*(self._ends.submit(item) for item in items))
 
     async def close(self) -> None:
         """Tell what is still to be told."""
@@ -240,13 +236,25 @@ class Admission:
                 return  # they went with the counters
 
     async def _end_posted(self, items: list[pb.EndTurnItem]) -> list[None]:
-        await self.end(items)
+        try:
+            await self._retried(lambda epoch: self._stub.EndTurn(pb.EndTurnRequest(epoch=epoch, items=items)))
+        except HoplineError as error:
+            # A turn that is thought to run for ever would hold its slot: tell it until it is heard.
+            log.warning("ends of turns could not be told yet: %s", error.message)
+            self._clock.call_later(_RETRY_SECONDS, lambda: self.post_ends(items))
         return [None] * len(items)
 
     async def _set_waiting(self, items: list[pb.SetWaitingItem]) -> list[None]:
-        await self._retried(
-            lambda epoch: self._stub.SetWaiting(pb.SetWaitingRequest(epoch=epoch, items=items))
-        )
+        try:
+            await self._retried(
+                lambda epoch: self._stub.SetWaiting(pb.SetWaitingRequest(epoch=epoch, items=items))
+            )
+        except HoplineError as error:
+            # A slot that is not given back only makes others wait; one that is not retaken must be.
+            log.warning("waits could not be told yet: %s", error.message)
+            for item in items:
+                if not item.waiting:
+                    self._clock.call_later(_RETRY_SECONDS, partial(self._waits.post, item))
         return [None] * len(items)
 
 

@@ -131,7 +131,7 @@ class Claims:
         )
 
     async def _give_back(self, rows: Sequence[Record]) -> None:
-        await self._admission.end(await given_back(self._journal, rows))
+        await self._admission.told_ends(await given_back(self._journal, rows))
         self._signals.claimable({(row.workspace_id, "") for row in rows})
 
     def _claimed(self, wish: ClaimWish, start: Start, found: Found) -> ClaimedTurn:

@@ -279,7 +279,7 @@ class Endings:
     async def tell_quota(self, rows: Sequence[Record]) -> None:
         """Tell the quota service of turns that have ended, given as they were before."""
         if rows:
-            await self._admission.end([end_item(row) for row in rows])
+            await self._admission.told_ends([end_item(row) for row in rows])
 
 
 def _write_all(book: Book, plans: Sequence[_Plan]) -> list[tuple[bool, bool]]:

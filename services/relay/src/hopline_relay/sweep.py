@@ -150,7 +150,7 @@ class Sweep:
         for row in lost:
             gone = Ended(row.workspace_id, row.id, ("running",), "requeued", "queued", fault=_LOST)
             spans.turn_ended(self._directory, row, gone, now)
-        await self._admission.end([requeued_item(row, row.attempt) for row in lost])
+        await self._admission.told_ends([requeued_item(row, row.attempt) for row in lost])
         self._signals.claimable(
             {(row.workspace_id, row.agent_id) for row in lost} | {(row.workspace_id, "") for row in lost}
         )

@@ -177,7 +177,7 @@ class Turns:
             return rows
 
         rows = await self._journal.write(op)
-        await self._admission.end([requeued_item(row, row.attempt) for row in rows])
+        await self._admission.told_ends([requeued_item(row, row.attempt) for row in rows])
         self._signals.claimable({(workspace_id, agent_id), (workspace_id, "")} if rows else ())
 
     async def cancel(self, workspace_id: str, turn_id: str, reason: str) -> CancelOutcome:
