@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from datetime import UTC, datetime
 
 import grpc
@@ -11,6 +12,7 @@ from local_mesh import HOPLINE, LocalMesh, expect
 from rich.console import Console
 from rich.table import Table
 
+TRACE_SECONDS = 10.0  # spans are kept in batches, a moment after they end
 COLOURS = {"completed": "green", "failed": "red", "canceled": "yellow", "running": "cyan", "queued": "dim"}
 
 
@@ -58,7 +60,10 @@ def _row(turn: delegation_pb2.Turn, start: datetime) -> tuple[str, ...]:
 def show_trace(mesh: LocalMesh, turn_id: str) -> None:
     """Print the trace of a turn as the command line draws it."""
     command = [str(HOPLINE), "trace", turn_id, "--data", str(mesh.data)]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
-    expect(done.returncode == 0, "`hopline trace` failed")
-    expect("researcher" in done.stdout and "reviewer" in done.stdout, "the trace lacks the delegation")
+    until = time.monotonic() + TRACE_SECONDS
+    while True:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if "tools/call ask" in done.stdout and "invoke_agent reviewer" in done.stdout:
+            break
+        expect(time.monotonic() < until, f"the trace lacks the delegation: {done.stdout}{done.stderr}")
     print(done.stdout, end="")

@@ -100,7 +100,8 @@ async def test_a_delegation_over_three_agents_is_one_trace_of_nested_spans(
     await space.work(carl, shout)
     async with space.mcp_over_http(ada) as client:
         found = await call(client, "ask", agent="bob", text="tea?")
-    trace = await mesh.cli("trace", found["turn_id"])
+    names = ("tools/call ask", "invoke_agent bob", "invoke_agent carl")
+    trace = await mesh.trace(found["turn_id"], *names)
     assert len(trace["trace_ids"]) == 1
     spans = {span["span_id"]: span for span in trace["spans"]}
     innermost = next(span for span in spans.values() if span["name"] == "invoke_agent carl")
@@ -128,7 +129,7 @@ async def test_a_trace_goes_on_with_the_context_that_the_caller_sent(space: Spac
     async with space.mcp_over_stdio(ada) as client:
         found = await client.call_tool("ask", {"agent": "bob", "text": "tea?"}, meta=context)
     turn_id = (found.structured_content or {})["turn_id"]
-    trace = await mesh.cli("trace", turn_id)
+    trace = await mesh.trace(turn_id, "tools/call ask")
     assert trace["trace_ids"] == ["4bf92f3577b34da6a3ce929d0e0e4736"]
     top = next(span for span in trace["spans"] if span["service"] == "gateway")
     assert top["parent_id"] == "00f067aa0ba902b7"

@@ -260,6 +260,16 @@ class MeshProcess:
         assert done.returncode == 0, f"hopline {' '.join(words)}: {done.stderr}"
         return json.loads(done.stdout)
 
+    async def trace(self, turn_id: str, *names: str) -> Any:
+        """Return the trace of a turn once spans of all these names are in it: they are kept in batches."""
+
+        async def whole() -> Any:
+            done = await asyncio.to_thread(self.hopline, "trace", turn_id, "--json")
+            found = json.loads(done.stdout) if done.returncode == 0 else {"spans": []}
+            return found if set(names) <= {span["name"] for span in found["spans"]} else None
+
+        return await until(whole, f"a trace of {turn_id} with {', '.join(names)}")
+
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Read the relay's record with SQL, as it is on the disk."""
         address = f"{(self.data / 'relay.db').as_uri()}?mode=ro"
