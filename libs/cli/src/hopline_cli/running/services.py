@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from hopline_rpc import logs
 from hopline_rpc.errors import HoplineError
-from hopline_rpc.service import ENTRY_POINTS, ORDER, GrpcService, RunningService, Service
+from hopline_rpc.service import ENTRY_POINTS, ORDER, GrpcService, HttpService, RunningService, Service
 from hopline_rpc.settings import ServiceSettings
 
 log = logging.getLogger("hopline.run")
@@ -18,15 +18,6 @@ log = logging.getLogger("hopline.run")
 _READY_POLL: Final = 0.02
 _READY_SECONDS: Final = 30.0
 _DRAIN_SECONDS: Final = 8.0
-
-
-@runtime_checkable
-class HttpService(RunningService, Protocol):
-    """A running service that opens its own port."""
-
-    async def start(self, bind: str) -> str:
-        """Listen on `host:port` and return the URL."""
-        ...
 
 
 def available() -> dict[str, EntryPoint]:
