@@ -43,7 +43,8 @@ class Endpoints:
         """Return the address of `registry`, `relay` or `quota`, or raise `unavailable`."""
         target: str = getattr(self, service)
         if not target:
-            raise HoplineError("unavailable", f"the address of the {service} is not known")
+            text = f"the address of the {service} is not known: it does not run, or runs elsewhere"
+            raise HoplineError("unavailable", text)
         return target
 
 
@@ -133,10 +134,11 @@ def parse_endpoints(text: str, where: str) -> Endpoints:
         found = json.loads(text)
     except ValueError:
         found = None
-    if not isinstance(found, dict) or not isinstance(found.get("relay"), str):
+    names = ("gateway", "registry", "relay", "quota", "console") if isinstance(found, dict) else ()
+    addresses = {name: value for name in names if isinstance(value := found.get(name), str)}
+    if not addresses:
         raise HoplineError("unavailable", f"{where} does not list the addresses of a mesh")
-    names = ("gateway", "registry", "relay", "quota", "console")
-    return Endpoints(**{name: value for name in names if isinstance(value := found.get(name), str)})
+    return Endpoints(**addresses)
 
 
 def source(where: str | Path | Source | None = None, env: Mapping[str, str] | None = None) -> Source:

@@ -228,7 +228,7 @@ class Host:
     # -- helpers -----------------------------------------------------------------------------------
 
     def _unary(self, token: TokenSource, traceparent: str) -> Mesh:
-        return Mesh(self._source, token=token, dial=self._dial, traceparent=traceparent)
+        return Mesh(self._source, token=token, dial=self._dial, traceparent=traceparent, clock=self._clock)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -15,6 +15,7 @@ from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
 from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
+from hopline_rpc.clock import Clock, SystemClock
 from hopline_rpc.errors import HoplineError, from_rpc_error, invalid
 from hopline_rpc.tls import TlsSettings
 
@@ -36,6 +37,10 @@ _CALL_SECONDS: Final = 10.0
 _WAIT_SECONDS: Final = MAX_WAIT + 10.0
 _PAGE: Final = 200
 _TRIES: Final = 3
+# So long a call goes on trying when a mesh that has answered before is gone: a restart takes less.
+_PATIENCE_SECONDS: Final = 15.0
+_FIRST_PAUSE: Final = 0.05
+_LAST_PAUSE: Final = 1.0
 
 
 class Mesh(Actions):
@@ -48,7 +53,8 @@ class Mesh(Actions):
             answer = await mesh.ask("reviewer", "Is two plus two four?")
             print(answer.text)
 
-    A call that finds the mesh gone looks for it anew, so a mesh that came back elsewhere is found.
+    A call that finds the mesh gone looks for it anew, so a mesh that came back elsewhere is found; it tries
+    for 15 s where the mesh has answered this client before, else it fails after a moment.
     """
 
     def __init__(
@@ -61,7 +67,10 @@ class Mesh(Actions):
         insecure: bool = False,
         dial: Dial | None = None,
         traceparent: str = "",
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or SystemClock()
+        self._has_answered = False
         self._source = source(where)
         self._token = token_source(token, token_file)
         self._dial = dial or dialer(tls, insecure=insecure)
@@ -148,8 +157,8 @@ class Mesh(Actions):
         waits = method in {"ask", "check", "take_inbox"}
         seconds = _WAIT_SECONDS if waits else _CALL_SECONDS
         # Taking the inbox twice takes twice; all else is safe to say again, by its request_id.
-        tries = 1 if method == "take_inbox" else _TRIES
-        return await self._unary("relay", MessageServiceStub, _METHODS[method], request, seconds, tries)
+        once = method == "take_inbox"
+        return await self._unary("relay", MessageServiceStub, _METHODS[method], request, seconds, once=once)
 
     async def _pages(self, method: str, request: Any, field: str, limit: int, read: Any) -> list[Any]:
         found: list[Any] = []
@@ -169,23 +178,37 @@ class Mesh(Actions):
         method: str,
         request: Any,
         seconds: float = _CALL_SECONDS,
-        tries: int = _TRIES,
+        *,
+        once: bool = False,
     ) -> Any:
-        for left in reversed(range(tries)):
-            channel = await self._channel(service)
-            metadata = bearer(await self._token())
-            if self._traceparent:
-                metadata += (("traceparent", self._traceparent),)
+        gives_up = self._clock.monotonic() + (_PATIENCE_SECONDS if self._has_answered else 0.0)
+        pause = _FIRST_PAUSE
+        tried = 0
+        while True:
+            tried += 1
             try:
-                return await getattr(stub(channel), method)(request, timeout=seconds, metadata=metadata)
-            except grpc.aio.AioRpcError as error:
-                failure = from_rpc_error(error)
+                return await self._try(service, stub, method, request, seconds)
             except HoplineError as error:
-                failure = error
-            if failure.reason != "unavailable" or not left:
-                raise failure
-            self._forget(service, channel)
-        raise AssertionError("at least one try is made")
+                over = tried >= _TRIES and self._clock.monotonic() >= gives_up
+                if error.reason != "unavailable" or once or over:
+                    raise
+            await self._clock.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE)
+
+    async def _try(self, service: str, stub: Any, method: str, request: Any, seconds: float) -> Any:
+        channel = await self._channel(service)
+        metadata = bearer(await self._token())
+        if self._traceparent:
+            metadata += (("traceparent", self._traceparent),)
+        try:
+            answer = await getattr(stub(channel), method)(request, timeout=seconds, metadata=metadata)
+        except (grpc.aio.AioRpcError, HoplineError) as error:
+            failure = error if isinstance(error, HoplineError) else from_rpc_error(error)
+            if failure.reason == "unavailable":
+                self._forget(service, channel)
+            raise failure from None
+        self._has_answered = True
+        return answer
 
     async def _channel(self, service: str) -> grpc.aio.Channel:
         channel = self._channels.get(service)

@@ -48,6 +48,7 @@ class Follower:
         self._task: asyncio.Task[None] | None = None
         self._attempt: asyncio.Task[None] | None = None
         self._taking = False
+        self._trouble = ""
 
     def add_listener(self, listener: Listener) -> None:
         """Have `listener` called with the changes that are new, in order, after the view holds them."""
@@ -106,12 +107,24 @@ class Follower:
         try:
             await self._follow()
         except HoplineError as error:
-            log.debug("the stream of changes ended: %s", error.message)
-        except (Gap, TimeoutError) as error:
+            self._note(error.message)
+        except TimeoutError:
+            self._note("it says nothing")
+        except Gap as error:
             log.debug("the stream of changes is given up: %r", error)
         except Exception:
             log.exception("the stream of changes cannot be followed")
         await self._clock.sleep(_RETRY_SECONDS)
+
+    def _note(self, trouble: str) -> None:
+        """Say why there is no view yet, once for each reason; an interruption later mends itself."""
+        waiting = not self._ready.is_set() and trouble != self._trouble
+        self._trouble = trouble
+        log.log(
+            logging.WARNING if waiting else logging.DEBUG,
+            "the registry cannot be followed, trying again: %s",
+            trouble,
+        )
 
     async def _follow(self) -> None:
         self.directory.restart()

@@ -43,8 +43,6 @@ class Wiring:
     settings: Mapping[str, str] = field(default_factory=dict)
     # All services in this process: one file each, memory stores for what can be rebuilt.
     embedded: bool = False
-    # The local span store that `hopline trace` reads; None: there is none.
-    spans: Path | None = None
 
     def channel(self, service: str) -> ClientChannel:
         """Return a channel to another service that carries this process's credential, trace and deadline."""

@@ -57,7 +57,7 @@ class Row(NamedTuple):
 
 
 class SpanStore:
-    """Writes spans; one writer, readers open the file themselves."""
+    """Writes spans. Several processes may write one file; readers open it themselves."""
 
     def __init__(self, path: Path | str, max_spans: int = MAX_SPANS) -> None:
         self._max_spans = max_spans
@@ -75,10 +75,10 @@ class SpanStore:
         marks = ", ".join("?" * len(Row._fields))
         sql = f"INSERT INTO spans ({', '.join(Row._fields)}) VALUES ({marks})"  # noqa: S608 - constants
         found = [(value, row.trace_id) for row in batch for value in _subjects(row)]
-        self._connection.execute("BEGIN")
-        self._connection.executemany(sql, batch)
-        self._connection.executemany("INSERT OR IGNORE INTO subjects VALUES (?, ?)", found)
-        self._connection.execute("COMMIT")
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany(sql, batch)
+            self._connection.executemany("INSERT OR IGNORE INTO subjects VALUES (?, ?)", found)
         self._written += len(batch)
         if self._written >= min(_PRUNE_EVERY, self._max_spans):
             self._written = 0

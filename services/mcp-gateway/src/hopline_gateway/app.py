@@ -63,21 +63,27 @@ class Gateway:
         return self._url
 
     def endpoints(self) -> Mapping[str, Any]:
-        """Return where the services of this mesh listen, by name; null where there is none."""
-        found: dict[str, Any] = {name: getattr(self._settings, name) or None for name in _SERVICES}
-        found.update(self._written())
+        """Return where the services of this mesh listen, by name; null where there is none.
+
+        What was set comes first, then what the data directory says, then the usual ports.
+        """
+        given, written = self._settings.model_fields_set, self._written()
+        found: dict[str, Any] = {}
+        for name in _SERVICES:
+            usual = getattr(self._settings, name) or None
+            found[name] = usual if name in given else written.get(name, usual)
         found["gateway"] = self._settings.public_url or self._url
         return found
 
     def _written(self) -> dict[str, Any]:
-        """Read what `hopline up` wrote of its ports, once it is up."""
+        """Read what the processes on this data directory say of their addresses."""
         if self._wiring.data_dir is None:
             return {}
         try:
             written = json.loads((self._wiring.data_dir / "endpoints.json").read_text())
         except (OSError, ValueError):
             return {}
-        return {name: written[name] for name in _SERVICES if name in written}
+        return {name: written[name] for name in _SERVICES if written.get(name)}
 
     async def ready(self) -> bool:
         """Tell whether it knows whom to let in: its view of the registry is fresh."""

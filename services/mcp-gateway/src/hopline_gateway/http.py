@@ -206,7 +206,11 @@ def build_app(
         return PlainTextResponse("ok")
 
     async def readyz(request: Request) -> Response:
-        return PlainTextResponse("ready") if await ready() else PlainTextResponse("not ready", 503)
+        if await ready():
+            return PlainTextResponse("ready")
+        return PlainTextResponse(
+            "not ready: the registry cannot be followed; the gateway's log says why", 503
+        )
 
     async def not_found(request: Request, error: Exception) -> Response:
         return JSONResponse({"error": HoplineError("not_found", "there is nothing here").to_dict()}, 404)

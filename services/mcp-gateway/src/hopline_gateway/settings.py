@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import urlsplit
 
-from hopline_rpc.errors import HoplineError
 from hopline_rpc.settings import ServiceSettings
 from hopline_rpc.tls import host_of
 from pydantic import Field, field_validator
@@ -18,8 +16,6 @@ class GatewaySettings(ServiceSettings):
 
     # The URL by which people and agents reach this gateway, where a proxy stands in front of it.
     public_url: str = ""
-    # Holds this process's own credential, made by `hopline token create --service gateway`.
-    service_token_file: Path | None = None
     # Further values of the Host and Origin headers to accept, separated by commas; `name:*` is any port.
     allowed_hosts: str = ""
     allowed_origins: str = ""
@@ -43,16 +39,6 @@ class GatewaySettings(ServiceSettings):
         if value and (parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/")):
             raise ValueError("must be a URL such as https://mesh.example.org, without a path")
         return value.rstrip("/")
-
-    def service_token(self) -> str:
-        """Read the credential anew: it may have been replaced."""
-        if self.service_token_file is None:
-            raise HoplineError("failed_precondition", "HOPLINE_SERVICE_TOKEN_FILE is not set")
-        try:
-            return self.service_token_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            text = f"the service token in {self.service_token_file} cannot be read: {error}"
-            raise HoplineError("failed_precondition", text) from None
 
     def hosts(self, bind: str) -> list[str]:
         """Return the accepted values of the Host header for a gateway that listens on `bind`."""

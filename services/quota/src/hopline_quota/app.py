@@ -10,11 +10,11 @@ from hopline_directory import Guard
 from hopline_rpc.principals import AssertionVerifier
 from hopline_rpc.service import Wiring
 from hopline_rpc.serving import Server
+from hopline_rpc.settings import ServiceSettings
 
 from hopline_quota.admission import Admission
 from hopline_quota.servicers.admission import AdmissionServicer
 from hopline_quota.servicers.usage import UsageServicer
-from hopline_quota.settings import Settings
 from hopline_quota.store.memory import MemoryStore
 from hopline_quota.usage import UsageReader
 
@@ -54,7 +54,7 @@ class QuotaService:
 
     async def open(self, wiring: Wiring) -> RunningQuota:
         """Build it, and wait for the registry's view of who may call."""
-        settings = Settings.load(wiring.settings)
+        settings = ServiceSettings.load(wiring.settings)
         guard = Guard(wiring.channel("registry"), settings.mesh_id, wiring.clock)
         directory = guard.directory
         store = MemoryStore(wiring.clock)

@@ -1,4 +1,7 @@
-"""The data directory of a local mesh: one owner, one process at a time, and where its services listen."""
+"""The data directory of a local mesh: one owner, who runs what in it, and where its services listen.
+
+`hopline up` holds it whole; processes of `hopline serve` share it, each holding the part of its service.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from hopline_rpc.errors import HoplineError
 
@@ -18,6 +21,7 @@ LOCK: Final = "lock"
 ENDPOINTS: Final = "endpoints.json"
 ADMIN_TOKEN: Final = "admin.token"  # noqa: S105 - a file's name
 SPANS: Final = "spans.db"
+_CHANGING: Final = "endpoints.lock"
 _NAMES: Final = ("gateway", "console", "registry", "relay", "quota")
 
 
@@ -30,7 +34,7 @@ class DataDirectory:
 
     def __enter__(self) -> DataDirectory:
         _make_private(self.path)
-        self._lock = _locked(self.path / LOCK)
+        self._lock = _held_whole(self.path)
         self.withdraw()
         return self
 
@@ -39,23 +43,91 @@ class DataDirectory:
     ) -> None:
         self.withdraw()
         if self._lock is not None:
+            self._lock.truncate(0)
             self._lock.close()
 
     def announce(self, addresses: Mapping[str, str]) -> dict[str, str | int | None]:
         """Write where everything listens, as a whole or not at all; returns what was written."""
-        found: dict[str, str | int | None] = {name: addresses.get(name) for name in _NAMES}
-        found["pid"] = os.getpid()
-        draft = self.path / f".{ENDPOINTS}.{secrets.token_hex(4)}"
-        try:
-            draft.write_text(json.dumps(found) + "\n")
-            draft.replace(self.path / ENDPOINTS)
-        finally:
-            draft.unlink(missing_ok=True)
-        return found
+        return _write(self.path, addresses, os.getpid())
 
     def withdraw(self) -> None:
         """Say no longer that anything listens."""
         (self.path / ENDPOINTS).unlink(missing_ok=True)
+
+
+class ServiceDirectory:
+    """One service's part of a data directory, from `with` to its end; refused while another runs it."""
+
+    def __init__(self, path: Path, service: str) -> None:
+        self.path = path
+        self.service = service
+        self._locks: list[IO[str]] = []
+
+    def __enter__(self) -> ServiceDirectory:
+        _make_private(self.path)
+        with _alone(self.path):
+            shared = _lock(self.path / LOCK, fcntl.LOCK_SH)
+            if shared is None:
+                raise _taken("a mesh is already running", self.path, self.path / LOCK)
+            self._locks.append(shared)
+            own = self.path / _lock_of(self.service)
+            held = _lock(own, fcntl.LOCK_EX)
+            if held is None:
+                shared.close()
+                raise _taken(f"the {self.service} is already running", self.path, own)
+            _sign(held)
+            self._locks.append(held)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.withdraw()
+        for lock in reversed(self._locks):
+            lock.close()
+
+    def announce(self, address: str) -> None:
+        """Add where this service listens to what the others have said, and drop who died without a word."""
+        with _alone(self.path):
+            self._tell({**self._others(), self.service: address})
+
+    def withdraw(self) -> None:
+        """Say no longer that this service listens; the last one leaves no file."""
+        with _alone(self.path):
+            self._tell(self._others())
+
+    def _others(self) -> dict[str, str]:
+        return {
+            name: address
+            for name, address in _read(self.path).items()
+            if name != self.service and _is_held(self.path / _lock_of(name))
+        }
+
+    def _tell(self, addresses: Mapping[str, str]) -> None:
+        if addresses:
+            _write(self.path, addresses, None)
+        else:
+            (self.path / ENDPOINTS).unlink(missing_ok=True)
+
+
+def _write(path: Path, addresses: Mapping[str, str], pid: int | None) -> dict[str, str | int | None]:
+    found: dict[str, str | int | None] = {name: addresses.get(name) for name in _NAMES}
+    found["pid"] = pid
+    draft = path / f".{ENDPOINTS}.{secrets.token_hex(4)}"
+    try:
+        draft.write_text(json.dumps(found) + "\n")
+        draft.replace(path / ENDPOINTS)
+    finally:
+        draft.unlink(missing_ok=True)
+    return found
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        found: Any = json.loads((path / ENDPOINTS).read_text())
+    except (OSError, ValueError):
+        return {}
+    return {name: found[name] for name in _NAMES if isinstance(found.get(name), str)}
 
 
 def _make_private(path: Path) -> None:
@@ -76,22 +148,57 @@ def _make_private(path: Path) -> None:
         ) from None
 
 
-def _locked(path: Path) -> IO[str]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    file = os.fdopen(descriptor, "r+")
+def _held_whole(path: Path) -> IO[str]:
+    lock = _lock(path / LOCK, fcntl.LOCK_EX)
+    if lock is None:
+        raise _taken("a mesh is already running", path, path / LOCK)
+    _sign(lock)
+    return lock
+
+
+def _lock_of(service: str) -> str:
+    return f"serve.{service}.lock"
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Change together what several processes change; held for moments only."""
+    with _open(path / _CHANGING) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _open(path: Path) -> IO[str]:
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+
+
+def _lock(path: Path, kind: int) -> IO[str] | None:
+    """Take a lock for as long as the file stays open; None while another process holds it."""
+    file = _open(path)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except OSError:
-        holder = file.read().strip()
         file.close()
-        who = f" (pid {holder})" if holder else ""
-        raise HoplineError(
-            "failed_precondition",
-            f"a mesh is already running on {path.parent}{who}; stop it, or choose another --data",
-        ) from None
-    file.truncate()
-    file.write(str(os.getpid()))
-    file.flush()
-    with suppress(OSError):
-        file.seek(0)
+        return None
     return file
+
+
+def _is_held(path: Path) -> bool:
+    lock = _lock(path, fcntl.LOCK_SH)
+    if lock is None:
+        return True
+    lock.close()
+    return False
+
+
+def _sign(lock: IO[str]) -> None:
+    """Say in the file who holds it."""
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+
+
+def _taken(what: str, path: Path, lock: Path) -> HoplineError:
+    holder = lock.read_text().strip()
+    who = f" (pid {holder})" if holder else ""
+    return HoplineError("failed_precondition", f"{what} on {path}{who}; stop it, or choose another --data")

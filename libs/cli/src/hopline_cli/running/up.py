@@ -62,7 +62,6 @@ class EmbeddedMesh:
                 service_token=lambda: self._token,
                 settings=self.config.settings,
                 embedded=True,
-                spans=self.data / SPANS,
             )
             running = await service.open(wiring)
             self.running.append(running)

@@ -1,0 +1,66 @@
+"""The mesh as four processes: `hopline serve` for each service, their tokens made by the command line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.support.mesh_process import Held, Processes, Space, shout, until
+from tests.support.served_mesh import SERVICES, ServedMesh
+
+
+@pytest.fixture
+def served(started: Processes) -> Iterator[ServedMesh]:
+    mesh = ServedMesh(started)
+    mesh.start()
+    yield mesh
+    assert mesh.complaints() == []
+
+
+@pytest.fixture
+async def served_space(served: ServedMesh) -> AsyncIterator[Space]:
+    async with served.space() as found:
+        yield found
+
+
+async def test_an_ask_goes_through_all_four_and_its_trace_is_one(
+    served: ServedMesh, served_space: Space
+) -> None:
+    asker, worker = await served_space.agents("asker", "worker")
+    await served_space.work(worker, shout)
+    async with served_space.mcp_over_stdio(asker) as client:
+        answer = await client.call_tool("ask", {"agent": "worker", "text": "hello"})
+    found = answer.structured_content or {}
+    assert found["reply"] == "HELLO"
+    tree = await served.trace(found["turn_id"], "tools/call ask", "invoke_agent worker")
+    assert {span["service"] for span in tree["spans"]} >= {"gateway", "relay"}
+
+
+async def test_each_service_may_die_and_come_back(served: ServedMesh, served_space: Space) -> None:
+    asker, worker = await served_space.agents("asker", "worker")
+    held = Held()
+    await served_space.work(worker, held)
+    client = served_space.client(asker)
+    for count, name in enumerate(SERVICES, 1):
+        asked = asyncio.create_task(client.ask("worker", f"question {count}"))
+        await held.begun(count)
+        served.running[name].kill()
+        await asyncio.to_thread(served.serve, name)
+        await asyncio.to_thread(served.wait_until_ready)
+        held.go_on.set()
+        answer = await asked
+        assert answer.text.startswith(f"question {count}, answered")
+        held.go_on.clear()
+
+
+async def test_the_last_to_leave_takes_the_addresses_away(served: ServedMesh) -> None:
+    assert served.endpoints["pid"] is None
+    for left, name in enumerate(reversed(SERVICES), 1):
+        process = served.running[name]
+        process.terminate()
+        assert await process.ended() == 0
+        if left < len(SERVICES):
+            assert served.endpoints[name] is None
+    await until(lambda: not served.endpoints_file.exists(), "the end of endpoints.json")
