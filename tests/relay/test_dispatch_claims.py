@@ -154,18 +154,6 @@ async def test_a_full_worker_is_not_asked_for_and_its_first_free_place_is(hall: 
     assert hall.line.started == [first, second]
 
 
-async def test_a_whole_workspace_is_woken_by_one_word(hall: Hall) -> None:
-    hall.attach("agt_a")
-    hall.attach("agt_b")
-    hall.attach("agt_c", workspace="ws_2")
-    await hall.settle()
-    mine = [hall.queue("agt_a", tell=False), hall.queue("agt_b", tell=False)]
-    hall.queue("agt_c", workspace="ws_2", tell=False)
-    hall.dispatcher.wake({("ws_1", "")})
-    await hall.settle()
-    assert hall.line.started == mine
-
-
 @pytest.mark.parametrize("count", [MAX_CLAIM_AGENT - 1, MAX_CLAIM_AGENT, MAX_CLAIM_AGENT + 1])
 async def test_a_busy_agent_gets_all_its_turns_in_several_claims(hall: Hall, count: int) -> None:
     hall.attach(room=1000)

@@ -188,8 +188,34 @@ async def test_over_the_run_slots_turns_queue_and_go_on_when_one_is_free(mesh: R
     assert len(running) == 2
     assert not await worker.claim()
     await worker.end(running[0], "")
-    assert "" in woken
+    assert woken
     assert len(await worker.claim()) == 1
+
+
+async def test_the_end_of_a_turn_wakes_nobody_who_was_not_refused_a_slot(mesh: RelayMesh) -> None:
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    bobs, _ = await mesh.worker(bob), await mesh.worker(cid)
+    await ada.send(bob)
+    turn = await bobs.next()
+    woken: set[str] = set()
+    mesh.relay.turns.on_claimable = lambda agents: woken.update(agent for _, agent in agents)
+    await bobs.end(turn, "")
+    assert woken == {bob.id}
+
+
+async def test_a_turn_without_a_slot_is_claimable_again_though_nothing_ended_here(mesh: RelayMesh) -> None:
+    bob, cid = await mesh.agent("bob"), await mesh.agent("cid")
+    bobs, cids = await mesh.worker(bob), await mesh.worker(cid)
+    await mesh.policy(concurrent_runs=1)
+    await cid.send(bob)
+    await bobs.next()
+    await bob.send(cid)
+    assert not await cids.claim()
+    woken: set[str] = set()
+    mesh.relay.turns.on_claimable = lambda agents: woken.update(agent for _, agent in agents)
+    await mesh.policy(concurrent_runs=2)
+    await mesh.clock.advance(1)
+    assert woken == {cid.id}
 
 
 async def test_an_end_that_the_quota_service_did_not_hear_is_told_again(

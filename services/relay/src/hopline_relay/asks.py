@@ -157,7 +157,7 @@ class Asks:
         if waiter.outcome is not None or not turn_id:
             return await waiter.wait(self._clock, seconds)
         await self._admission.set_waiting(workspace_id, turn_id, waiting=True)
-        self._signals.claimable({(workspace_id, "")})
+        self._signals.slot_free([workspace_id])
         try:
             return await waiter.wait(self._clock, seconds)
         finally:

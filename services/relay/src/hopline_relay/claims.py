@@ -87,10 +87,14 @@ class Claims:
         """Take run slots, then make the turns running; who loses the race gives its slot back."""
         if not candidates:
             return []
+        freed = {row.workspace_id: self._signals.freed(row.workspace_id) for _, row in candidates}
         slots = await self._admission.begin([self._begin(row) for _, row in candidates])
-        starts = [
-            (wish, self._plan(wish, row)) for (wish, row), slot in zip(candidates, slots, strict=True) if slot
-        ]
+        starts = []
+        for (wish, row), slot in zip(candidates, slots, strict=True):
+            if slot:
+                starts.append((wish, self._plan(wish, row)))
+            else:
+                self._signals.no_slot((row.workspace_id, row.agent_id), freed[row.workspace_id])
         if not starts:
             return []
         try:
@@ -132,7 +136,8 @@ class Claims:
 
     async def _give_back(self, rows: Sequence[Record]) -> None:
         await self._admission.told_ends(await given_back(self._journal, rows))
-        self._signals.claimable({(row.workspace_id, "") for row in rows})
+        self._signals.slot_free(row.workspace_id for row in rows)
+        self._signals.claimable((row.workspace_id, row.agent_id) for row in rows)
 
     def _claimed(self, wish: ClaimWish, start: Start, found: Found) -> ClaimedTurn:
         row = start.row

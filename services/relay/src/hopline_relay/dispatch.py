@@ -94,7 +94,6 @@ class Dispatcher:
         self._directory = directory
         self._clock = clock
         self._agents: dict[tuple[str, str], list[Attachment]] = {}
-        self._by_workspace: dict[str, dict[str, None]] = {}
         # Agents whose queue may hold something, by workspace, in the order in which they were named.
         self._marked: dict[str, dict[str, None]] = {}
         self._news = asyncio.Event()
@@ -145,8 +144,6 @@ class Dispatcher:
             if shared:
                 older.sink.end(older, "unavailable", "replaced by a newer attachment of the same worker")
         self._agents.setdefault(attachment.key, []).append(attachment)
-        workspace_id, agent_id = attachment.key
-        self._by_workspace.setdefault(workspace_id, {})[agent_id] = None
         self.wake({attachment.key})
 
     def remove(self, attachment: Attachment) -> None:
@@ -156,11 +153,7 @@ class Dispatcher:
             return
         others.remove(attachment)
         if not others:
-            workspace_id, agent_id = attachment.key
             del self._agents[attachment.key]
-            del self._by_workspace[workspace_id][agent_id]
-            if not self._by_workspace[workspace_id]:
-                del self._by_workspace[workspace_id]
         held = attachment.still_held()
         attachment.held.clear()
         if held:
@@ -189,13 +182,12 @@ class Dispatcher:
     # -- what the turns tell -----------------------------------------------------------------------
 
     def wake(self, keys: Iterable[tuple[str, str]]) -> None:
-        """Look at these agents' queues; agent "" means all of the workspace."""
-        for workspace_id, agent_id in keys:
-            agents = [agent_id] if agent_id else list(self._by_workspace.get(workspace_id, ()))
-            for one in agents:
-                if any(attachment.room > 0 for attachment in self._agents.get((workspace_id, one), ())):
-                    self._marked.setdefault(workspace_id, {})[one] = None
-                    self._news.set()
+        """Look at these agents' queues."""
+        for key in keys:
+            if any(attachment.room > 0 for attachment in self._agents.get(key, ())):
+                workspace_id, agent_id = key
+                self._marked.setdefault(workspace_id, {})[agent_id] = None
+                self._news.set()
 
     def cancel(self, stopped: Iterable[tuple[str, str, Held, str]]) -> None:
         """Tell the workers of these turns to stop."""

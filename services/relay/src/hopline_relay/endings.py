@@ -257,11 +257,10 @@ class Endings:
             row = plan.row
             spans.turn_ended(self._directory, row, plan.ending.ended, self._clock.now())
             claimable.add((row.workspace_id, row.agent_id))
-            if row.slot:
-                claimable.add((row.workspace_id, ""))
             if plan.paid and plan.debt is not None:
                 self._tell_creditor(plan, plan.debt, claimable)
         await self.tell_quota([plan.row for plan in plans])
+        self._signals.slot_free(plan.row.workspace_id for plan in plans if plan.row.slot)
         self._signals.claimable(claimable)
 
     def _tell_creditor(self, plan: _Plan, debt: Record, claimable: set[tuple[str, str]]) -> None:

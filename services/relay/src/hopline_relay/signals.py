@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
 Agent = tuple[str, str]
@@ -16,12 +16,12 @@ class Signals:
     def __init__(self) -> None:
         self._claimable: list[Callable[[set[Agent]], None]] = []
         self._inboxes: dict[Agent, set[asyncio.Future[None]]] = defaultdict(set)
+        # Agents whose turns found no run slot, by workspace, in that order; and how often one became free.
+        self._refused: dict[str, dict[str, None]] = {}
+        self._freed: Counter[str] = Counter()
 
     def on_claimable(self, listener: Callable[[set[Agent]], None]) -> None:
-        """Have `listener` called with agents whose queue may have something to claim.
-
-        An empty agent id stands for all of the workspace: a run slot has become free.
-        """
+        """Have `listener` called with agents whose queue may have something to claim."""
         self._claimable.append(listener)
 
     def claimable(self, agents: Iterable[Agent]) -> None:
@@ -35,6 +35,32 @@ class Signals:
                     waiting.set_result(None)
         for listener in self._claimable:
             listener(found)
+
+    def freed(self, workspace_id: str) -> int:
+        """Return how often a run slot has become free: to be asked for before slots are taken."""
+        return self._freed[workspace_id]
+
+    def no_slot(self, agent: Agent, freed: int) -> None:
+        """Say that a turn of this agent found no run slot; it is claimable again once one is free.
+
+        `freed` is what `freed` said before: one may have become free meanwhile.
+        """
+        workspace_id, agent_id = agent
+        if self._freed[workspace_id] != freed:
+            self.claimable([agent])
+        else:
+            self._refused.setdefault(workspace_id, {})[agent_id] = None
+
+    def slot_free(self, workspace_ids: Iterable[str]) -> None:
+        """Say that a run slot of these workspaces has become free, whoever wants it."""
+        for workspace_id in set(workspace_ids):
+            self._freed[workspace_id] += 1
+            refused = self._refused.pop(workspace_id, {})
+            self.claimable((workspace_id, agent_id) for agent_id in refused)
+
+    def try_again(self) -> None:
+        """Have everything claimed again that found no run slot: another process may have freed some."""
+        self.slot_free(list(self._refused))
 
     def queue_grows(self, agent: Agent) -> asyncio.Future[None]:
         """Return a future that is done with the next message for this agent."""

@@ -88,6 +88,7 @@ class Sweep:
                     log.warning("the sweep is put off: %s", error.message)
                 except Exception:
                     log.exception("the sweep failed; it is tried again")
+            self._signals.try_again()
             await self._clock.sleep(SWEEP_SECONDS)
 
     # --- what is due ------------------------------------------------------------------------------
@@ -151,9 +152,8 @@ class Sweep:
             gone = Ended(row.workspace_id, row.id, ("running",), "requeued", "queued", fault=_LOST)
             spans.turn_ended(self._directory, row, gone, now)
         await self._admission.told_ends([requeued_item(row, row.attempt) for row in lost])
-        self._signals.claimable(
-            {(row.workspace_id, row.agent_id) for row in lost} | {(row.workspace_id, "") for row in lost}
-        )
+        self._signals.slot_free(row.workspace_id for row in lost if row.slot)
+        self._signals.claimable((row.workspace_id, row.agent_id) for row in lost)
 
     # --- waits that could never end ---------------------------------------------------------------
 

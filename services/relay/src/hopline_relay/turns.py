@@ -84,7 +84,7 @@ class Turns:
 
     @property
     def on_claimable(self) -> Callable[[set[Agent]], None]:
-        """Called with `{(workspace_id, agent_id)}` whose queue may hold something; "" is every agent."""
+        """Called with `{(workspace_id, agent_id)}` whose queue may hold something."""
         return self._on_claimable
 
     @on_claimable.setter
@@ -178,7 +178,9 @@ class Turns:
 
         rows = await self._journal.write(op)
         await self._admission.told_ends([requeued_item(row, row.attempt) for row in rows])
-        self._signals.claimable({(workspace_id, agent_id), (workspace_id, "")} if rows else ())
+        if rows:
+            self._signals.slot_free([workspace_id])
+            self._signals.claimable([(workspace_id, agent_id)])
 
     async def cancel(self, workspace_id: str, turn_id: str, reason: str) -> CancelOutcome:
         """End a turn and what only it waits for."""
