@@ -12,7 +12,7 @@ from hopline_relay.store import waiting
 from hopline_relay.turns import ClaimedTurn, Held
 from hopline_rpc.errors import HoplineError
 
-from tests.support.relay_mesh import RelayMesh, Worker, attempt, refusal
+from tests.support.relay_mesh import RelayMesh, Worker, attempt, refusal, until
 
 
 async def _turn(mesh: RelayMesh, turn_id: str) -> delegation_pb2.Turn:
@@ -215,7 +215,7 @@ async def test_a_turn_without_a_slot_is_claimable_again_though_nothing_ended_her
     mesh.relay.turns.on_claimable = lambda agents: woken.update(agent for _, agent in agents)
     await mesh.policy(concurrent_runs=2)
     await mesh.clock.advance(1)
-    assert woken == {cid.id}
+    assert await until(lambda: woken) == {cid.id}
 
 
 async def test_an_end_that_the_quota_service_did_not_hear_is_told_again(

@@ -494,3 +494,13 @@ async def test_a_file_is_written_with_the_promised_durability(on_file: Database)
 
     assert await on_file.writer.run(pragmas) == ["wal", 2, 1, 5000]
     assert await on_file.reader.run(pragmas) == ["wal", 2, 1, 5000]
+
+
+async def test_what_nobody_waits_for_is_written_too_and_its_failure_disturbs_nobody(
+    on_file: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    on_file.writer.post(insert("posted"))
+    on_file.writer.post(write_then_refuse("refused"))
+    await on_file.writer.run(insert("waited for"))
+    assert await on_file.reader.run(names) == ["posted", "waited for"]
+    assert "could not be written" in caplog.text

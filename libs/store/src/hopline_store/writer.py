@@ -136,6 +136,11 @@ class Writer:
         result: T = await self._enqueue("", op)
         return result
 
+    def post(self, op: Callable[[Connection], object]) -> None:
+        """Run `op` in a transaction that nobody waits for; a failure is logged. Not bounded."""
+        self._check_open()
+        self._put("", op).add_done_callback(_log_failure)
+
     async def submit(self, kind: str, item: Any) -> Any:
         """Queue an item for the handler of its kind and return its result once that is committed."""
         if kind not in self._handlers:
@@ -166,10 +171,16 @@ class Writer:
         return self._queued
 
     def _enqueue(self, kind: str, work: Any) -> asyncio.Future[Any]:
-        if self._closed:
-            raise HoplineError("unavailable", "the store is closed")
+        self._check_open()
         if self._queued >= self._max_queued:
             raise HoplineError("overloaded", "the store has too much to do", retry_after=1.0)
+        return self._put(kind, work)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HoplineError("unavailable", "the store is closed")
+
+    def _put(self, kind: str, work: Any) -> asyncio.Future[Any]:
         loop = self._loop or self._start()
         future: asyncio.Future[Any] = loop.create_future()
         self._queued += 1
@@ -334,6 +345,11 @@ class Writer:
             except Exception:
                 log.warning("a connection could not be closed", exc_info=True)
             self._conn = None
+
+
+def _log_failure(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.warning("what nobody waits for could not be written: %r", error)
 
 
 def _in_savepoint(conn: Connection, unit: _Unit) -> list[_Outcome]:

@@ -202,7 +202,7 @@ class Relay:
             await self.sweep.close()
             await self._takeover.close()
             await self.dispatcher.close()
-            for part in (self._sends, self.turns, self._hand_over, self.waits, self.inbox, self.refusals):
+            for part in (self._sends, self.turns, self._hand_over, self.inbox, self.refusals):
                 await part.drained()
             await self.admission.close()
             await recovery.end(self.journal)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from hopline_rpc.clock import Clock
+from hopline_rpc.clock import Clock, Handle
 from hopline_store import Database, after_commit
 from sqlalchemy import Connection, bindparam, select, true
 
@@ -15,6 +15,8 @@ from hopline_relay.store.sql import Statement
 
 T = TypeVar("T")
 
+# How long what nobody waits for lies about for a transaction to go with.
+_ALONG_SECONDS: Final = 0.1
 
 _FENCE = Statement(
     select(quota_epochs.c.epoch, instances.c.ended_at)
@@ -36,6 +38,8 @@ class Journal:
         self.clock = clock
         self.instance_id = instance_id
         self._audit_listeners: list[Callable[[list[str]], None]] = []
+        self._along: list[Callable[[Book], object]] = []
+        self._flush: Handle | None = None
 
     def on_audit(self, listener: Callable[[list[str]], None]) -> None:
         """Have `listener` called with the workspaces whose audit log has grown."""
@@ -51,7 +55,25 @@ class Journal:
         With `epoch` it goes through only while that is the counters' epoch and this process is alive by
         the record; else `FencedError`.
         """
+        self._send_along()
+        return await self.database.writer.run(self._transaction(op, epoch))
 
+    def along(self, op: Callable[[Book], object]) -> None:
+        """Run `op` with the next commit, a moment from now at the latest; nobody waits for it."""
+        self._along.append(op)
+        if self._flush is None:
+            self._flush = self.clock.call_later(_ALONG_SECONDS, self._send_along)
+
+    def _send_along(self) -> None:
+        if self._flush is None:
+            return
+        self._flush.cancel()
+        self._flush = None
+        along, self._along = self._along, []
+        for op in along:
+            self.database.writer.post(self._transaction(op))
+
+    def _transaction(self, op: Callable[[Book], T], epoch: int | None = None) -> Callable[[Connection], T]:
         def transaction(connection: Connection) -> T:
             if epoch is not None:
                 self._check_fence(connection, epoch)
@@ -62,7 +84,7 @@ class Journal:
                 after_commit(connection, lambda: self._tell(grown))
             return result
 
-        return await self.database.writer.run(transaction)
+        return transaction
 
     def _check_fence(self, connection: Connection, epoch: int) -> None:
         row = _FENCE.one(connection, {"instance": self.instance_id})

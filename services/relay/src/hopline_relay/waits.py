@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 from hopline_rpc.clock import Clock
 
-from hopline_relay.batching import Batcher
 from hopline_relay.domain.values import Fault
 from hopline_relay.journal import Journal
 from hopline_relay.store import waiting
-from hopline_relay.store.book import Book
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,6 @@ class Waits:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._waiters: dict[tuple[str, str], list[Waiter]] = defaultdict(list)
-        self._forgotten: Batcher[tuple[str, str], None] = Batcher("forget waits", self._forget)
 
     def register(self, workspace_id: str, turn_id: str, waiter: Waiter) -> None:
         """Have `waiter` told of the end of this turn."""
@@ -104,15 +101,5 @@ class Waits:
 
     def forget(self, workspace_id: str, wait_id: str) -> None:
         """Drop a wait's row: its answer was handed over, or the call waits no longer."""
-        self._forgotten.post((workspace_id, wait_id))
-
-    async def drained(self) -> None:
-        """Wait until all rows that are to go are gone."""
-        await self._forgotten.drained()
-
-    async def _forget(self, keys: list[tuple[str, str]]) -> list[None]:
-        def op(book: Book) -> None:
-            waiting.remove(book.connection, keys)
-
-        await self._journal.write(op)
-        return [None] * len(keys)
+        key = (workspace_id, wait_id)
+        self._journal.along(lambda book: waiting.remove(book.connection, [key]))
