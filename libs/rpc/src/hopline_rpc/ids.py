@@ -18,6 +18,8 @@ SUFFIX_LENGTH = 26
 _PAIRS = [high + low for high in ALPHABET for low in ALPHABET]  # ten bits at a time halve the work
 _SHIFTS = tuple(range(120, -1, -10))
 _RANDOM_BYTES = 10
+# Drawn at once: asking the system for each id would cost more than all the rest of it.
+_DRAWN = 100
 
 
 class IdMaker(Protocol):
@@ -34,12 +36,25 @@ class Ids:
     def __init__(self, clock: Clock, randbytes: Callable[[int], bytes] = secrets.token_bytes) -> None:
         self._clock = clock
         self._randbytes = randbytes
+        self._drawn: list[int] = []
 
     def new_id(self, prefix: str) -> str:
         """Return a fresh `<prefix>_<26 characters>`."""
         milliseconds = int(self._clock.now() * 1000) & 0xFFFF_FFFF_FFFF
-        number = (milliseconds << 80) | int.from_bytes(self._randbytes(_RANDOM_BYTES), "big")
-        return f"{prefix}_{encode(number)}"
+        return f"{prefix}_{encode((milliseconds << 80) | self._chance())}"
+
+    def _chance(self) -> int:
+        """Return 80 random bits. Safe on several threads: a list is popped from as one step."""
+        try:
+            return self._drawn.pop()
+        except IndexError:
+            drawn = self._randbytes(_DRAWN * _RANDOM_BYTES)
+        fresh = [
+            int.from_bytes(drawn[at : at + _RANDOM_BYTES], "big")
+            for at in range(0, len(drawn), _RANDOM_BYTES)
+        ]
+        self._drawn = fresh[1:]
+        return fresh[0]
 
 
 def seeded_ids(clock: Clock, seed: int) -> Ids:

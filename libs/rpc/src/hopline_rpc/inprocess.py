@@ -226,8 +226,8 @@ class InProcessServer(grpc.aio.Server):
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._deadlines: Deadlines[Exchange] = Deadlines()
-        # By service, then by method: what a socket server registers too.
-        self.services: dict[str, dict[str, Handler]] = {}
+        self.services: list[str] = []
+        # By path; a socket server finds them here too.
         self.handlers: dict[str, Handler] = {}
 
     def add_registered_method_handlers(
@@ -240,13 +240,10 @@ class InProcessServer(grpc.aio.Server):
         self, service_name: str, method_handlers: Mapping[str, Handler], rules: Mapping[str, Rules]
     ) -> None:
         """Take a servicer with rules that are not in its contract."""
-        wrapped = {
-            name: self._wrap(f"/{service_name}/{name}", handler, rules[name])
-            for name, handler in method_handlers.items()
-        }
-        self.services[service_name] = wrapped
-        for name, handler in wrapped.items():
-            self.handlers[f"/{service_name}/{name}"] = handler
+        self.services.append(service_name)
+        for name, handler in method_handlers.items():
+            path = f"/{service_name}/{name}"
+            self.handlers[path] = self._wrap(path, handler, rules[name])
 
     def _wrap(self, path: str, handler: Handler, rules: Rules) -> Handler:
         return handler if self._interceptor is None else self._interceptor.wrap(path, handler, rules)

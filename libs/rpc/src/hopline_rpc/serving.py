@@ -10,7 +10,7 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
@@ -23,7 +23,7 @@ from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.inprocess import InProcessChannel, InProcessServer
-from hopline_rpc.interceptors import Interceptor
+from hopline_rpc.interceptors import Handler, Interceptor
 from hopline_rpc.rules import Rules
 from hopline_rpc.stats import RpcStats
 from hopline_rpc.tls import TlsSettings, host_of, require_safe
@@ -124,9 +124,8 @@ class Server:
         require_safe(bind, self._tls, insecure=self._insecure, what="the address")
         await self._add_standard_services()
         server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=self._max_concurrent_calls)
-        for service, handlers in self._inner.services.items():
-            server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, handlers)])
-            server.add_registered_method_handlers(service, handlers)
+        # Not as registered methods: of those the server awaits each one anew with every call it takes.
+        server.add_generic_rpc_handlers([_ByPath(self._inner.handlers)])
         address = self._open_port(server, bind)
         await server.start()
         self._grpc = server
@@ -246,6 +245,17 @@ def _require_free(bind: str) -> None:
         raise HoplineError("failed_precondition", f"cannot listen on {bind}: {error.strerror}") from None
     except (ValueError, OverflowError):
         raise HoplineError("invalid_argument", f"cannot listen on {bind}: not host:port") from None
+
+
+class _ByPath(grpc.GenericRpcHandler):
+    """Finds a method's handler by its path."""
+
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+        self._handlers = handlers
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        """Return the handler; None where there is no such method."""
+        return self._handlers.get(handler_call_details.method)
 
 
 class _Ruled:

@@ -20,7 +20,7 @@ from hopline_rpc.span_export import SqliteSpanExporter
 
 from hopline_cli.output import Output
 from hopline_cli.running.datadir import SPANS, ServiceDirectory
-from hopline_cli.running.services import available, close_all, configure_logs, listen
+from hopline_cli.running.services import available, close_all, configure_logs, listen, settle_collector
 from hopline_cli.running.signals import stop_on_signals
 
 _TOKEN_SECONDS: Final = 5.0
@@ -71,6 +71,7 @@ async def run_serve(name: str, *, bind: str, data: Path | None, out: Output) -> 
             stack.callback(place.withdraw)
         out.result({"service": name, "address": address}, f"the {name} listens on {address}")
         out.flush()
+        settle_collector()
         await stop.wait()
 
 

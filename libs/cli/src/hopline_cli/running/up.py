@@ -21,7 +21,14 @@ from hopline_rpc.span_export import SqliteSpanExporter
 from hopline_cli.output import Output
 from hopline_cli.running.config import UpConfig, read_config
 from hopline_cli.running.datadir import ADMIN_TOKEN, SPANS, DataDirectory
-from hopline_cli.running.services import close_all, configure_logs, installed, listen, wait_until_ready
+from hopline_cli.running.services import (
+    close_all,
+    configure_logs,
+    installed,
+    listen,
+    settle_collector,
+    wait_until_ready,
+)
 from hopline_cli.running.signals import stop_on_signals
 
 _NAME: Final = "embedded"
@@ -99,6 +106,7 @@ async def run_up(data: Path, config_file: Path | None, *, any_port: bool, out: O
             is_first = not (data / ADMIN_TOKEN).exists()
             await _start(mesh)
             _tell(out, directory.announce(mesh.addresses), data, is_first=is_first)
+            settle_collector()
             await stop.wait()
             # Streams between the services end now, as they should: no reason to warn.
             logging.getLogger("hopline.rpc").setLevel(logging.ERROR)
