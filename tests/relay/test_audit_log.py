@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from hopline.relay.v1 import audit_pb2
+from google.protobuf.json_format import MessageToDict
+from hopline.relay.v1 import audit_pb2, delegation_pb2, session_pb2
 from hopline_rpc.clock import to_timestamp
 
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
@@ -121,3 +122,35 @@ async def test_refusals_of_a_message_and_of_an_ask_do_not_share_a_row(mesh: Rela
     await mesh.relay.refusals.drained()
     kinds = [event.details["kind"] for event in await mesh.events("message.refused")]
     assert kinds == ["message", "ask"]
+
+
+async def test_refused_looks_and_cancels_stand_in_the_log_with_their_true_reason(mesh: RelayMesh) -> None:
+    ada, hidden = await mesh.agent("ada"), await mesh.agent("hidden")
+    eve = await mesh.agent("eve", owner_id=(await mesh.person("zoe")).id)
+    asked = await ada.ask(hidden)
+    calls = (
+        eve.turns.Cancel(delegation_pb2.CancelRequest(turn_id=asked.turn_id)),
+        eve.sessions.ListSessions(session_pb2.ListSessionsRequest(agent=hidden.id)),
+        eve.sessions.ListSessions(session_pb2.ListSessionsRequest(agent=hidden.id)),
+        eve.sessions.GetSession(session_pb2.GetSessionRequest(session_id="ses_nothing")),
+        eve.done("msg_nothing"),
+    )
+    for call in calls:
+        await refusal(call)
+    await mesh.relay.refusals.drained()
+    events = await mesh.events("call.refused")
+    assert {event.actor_name for event in events} == {"eve"}
+    found = {event.details["method"]: MessageToDict(event.details) for event in events}
+    assert set(found) == {"Cancel", "ListSessions", "GetSession", "Done"}
+    assert found["ListSessions"]["reason"] == "no_role"
+    assert found["ListSessions"]["count"] == 2
+    assert {details["code"] for details in found.values()} == {"not_found"}
+
+
+async def test_one_refusal_stands_in_the_log_once(mesh: RelayMesh) -> None:
+    ada = await mesh.agent("ada")
+    await refusal(ada.send("nobody"))
+    await refusal(ada.send("x" * 200))
+    await mesh.relay.refusals.drained()
+    assert len(await mesh.events("message.refused")) == 2
+    assert await mesh.events("call.refused") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hopline.registry.v1.agent_pb2 import AGENT_KIND_RECEIVE_ONLY
 from hopline.relay.v1 import session_pb2 as pb
 
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
@@ -92,3 +93,13 @@ async def test_presence_says_who_works_pulls_or_is_away(mesh: RelayMesh) -> None
     assert presence == {ada.id: "offline", bob.id: "inbox_only", cid.id: "busy"}
     seen = await hidden.sessions.GetPresence(pb.GetPresenceRequest(agents=[ada.id, dan.id]))
     assert dict(seen.presence) == {dan.id: "offline"}
+
+
+async def test_who_may_start_nothing_still_reads_its_own_sessions_by_any_of_its_names(
+    mesh: RelayMesh,
+) -> None:
+    ada, ear = await mesh.agent("ada"), await mesh.agent("ear", kind=AGENT_KIND_RECEIVE_ONLY)
+    await ada.send(ear)
+    for reader, ref in ((ear, "ear"), (ear, ear.id), (ada, "ear")):
+        assert [session.agent.name for session in await _sessions(reader, agent=ref)] == ["ear"]
+    assert await _sessions(ear, agent="ada") == []

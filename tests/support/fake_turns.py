@@ -363,6 +363,7 @@ class FakeMesh:
             self._fresh,
             self.clock,
             seeded_ids(self.clock, 2),
+            lambda call, error: None,
         )
         self.servicer = TunnelServicer(tunnels)
         self.server = Server(

@@ -171,6 +171,16 @@ class Directory:
             raise invalid("agent", "is the caller itself; an agent cannot address itself")
         return found
 
+    def look_up(self, reader: Principal, ref: str) -> AgentRecord:
+        """Return the agent that `ref` means for one that only reads: itself, or a peer.
+
+        `not_found` and `ambiguous` as in `resolve`.
+        """
+        own = self.agent(reader.workspace_id, reader.id)
+        if own is not None and ref in (own.id, own.slug):
+            return own
+        return one_of(self._visible(reader).matches(ref), ref)
+
     def may_start_on(self, caller: Principal, agent_id: str) -> bool:
         """Tell whether the caller may start something on an agent right now."""
         return agent_id != caller.id and agent_id in self._startable(caller).ids

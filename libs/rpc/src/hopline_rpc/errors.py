@@ -92,6 +92,8 @@ class HoplineError(Exception):
         self.violations = tuple(violations)
         self.quota = quota
         self.retry_after = retry_after
+        # Whether the service that refused has put it into its audit log already.
+        self.noted = False
 
     @property
     def code(self) -> grpc.StatusCode:

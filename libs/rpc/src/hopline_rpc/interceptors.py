@@ -43,6 +43,7 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context = Any  # grpc.aio's context or the in-process one: the same interface, no common class
 Behaviour = Callable[[Any, Context], Any]
 Run = Callable[[Any, Context], Awaitable[Any]]
+Refused = Callable[[CallInfo, HoplineError], None]
 
 
 # Failures that people should see in a log; refusals are answers.
@@ -73,7 +74,14 @@ class Method:
 class Interceptor:
     """Wraps the handlers of one server."""
 
-    def __init__(self, service: str, authenticator: Authenticator | None, ids: IdMaker) -> None:
+    def __init__(
+        self,
+        service: str,
+        authenticator: Authenticator | None,
+        ids: IdMaker,
+        refused: Refused | None = None,
+    ) -> None:
+        self._refused = refused
         self._authenticator = authenticator
         self._ids = ids
         self._spans = telemetry.RpcSpans(service)
@@ -127,6 +135,8 @@ class Interceptor:
             call.finish()
             if error is not None:
                 outcome = Outcome(error.code.name, error.reason)
+                if self._refused is not None:
+                    self._refused(call, error)
             self._close(method, call, perf_counter() - started, span, outcome)
         await call.settle()
         wire = to_status(error)

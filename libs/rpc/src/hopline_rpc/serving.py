@@ -23,7 +23,7 @@ from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.inprocess import InProcessChannel, InProcessServer
-from hopline_rpc.interceptors import Handler, Interceptor
+from hopline_rpc.interceptors import Handler, Interceptor, Refused
 from hopline_rpc.rules import Rules
 from hopline_rpc.stats import RpcStats
 from hopline_rpc.tls import TlsSettings, host_of, require_safe
@@ -81,6 +81,7 @@ class Server:
         tls: TlsSettings | None = None,
         insecure: bool = False,
         max_concurrent_calls: int = 20_000,
+        refused: Refused | None = None,
     ) -> None:
         self.name = name
         self._clock = clock
@@ -88,7 +89,7 @@ class Server:
         self._tls = tls
         self._insecure = insecure
         self._max_concurrent_calls = max_concurrent_calls
-        self._interceptor = Interceptor(name, authenticator, ids)
+        self._interceptor = Interceptor(name, authenticator, ids, refused)
         self._inner = InProcessServer(self._interceptor)
         self._grpc: grpc.aio.Server | None = None
         self._health: health_aio.HealthServicer | None = None

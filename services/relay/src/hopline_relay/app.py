@@ -137,6 +137,7 @@ class Relay:
             ready=self.ready,
             tls=settings.tls,
             insecure=settings.insecure,
+            refused=refusals.note_call,
         )
         self._tunnels = TunnelServicer(
             Tunnels(
@@ -148,6 +149,7 @@ class Relay:
                 ensure_fresh=self._guard.follower.ensure_fresh,
                 clock=clock,
                 ids=ids,
+                refused=refusals.note_call,
             )
         )
         server = self.server

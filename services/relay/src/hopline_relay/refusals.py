@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hopline_directory import Directory
+from hopline_rpc.calls import CallInfo
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
@@ -32,17 +33,28 @@ _FAILURES: Final = frozenset({"unavailable", "internal", "overloaded", "deadline
 Key = tuple[str, str, str, str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """What was refused to whom; the first detail says what kind of thing it was."""
+
+    action: str
+    principal: Principal
+    error: HoplineError
+    target: str
+    details: dict[str, Any]
+    agent_id: str = ""
+    thread_id: str = ""
+    trace_id: str = ""
+
+
 @dataclass(slots=True)
 class _Counted:
     """A row of the log that counts repeats."""
 
-    workspace_id: str
+    refusal: _Refusal
+    details: dict[str, Any]
     actor: Actor
     at: float
-    details: dict[str, Any]
-    agent_id: str
-    thread_id: str
-    trace_id: str
     count: int = 1
     written: int = 0
     seq: int = 0
@@ -80,26 +92,45 @@ class Refusals:
 
     def note(self, draft: Draft, error: HoplineError) -> None:
         """Put a refusal of a draft into the log."""
-        if error.reason in _FAILURES:
+        if error.reason in _FAILURES or error.noted:
             return
-        principal, now = draft.principal, self._clock.now()
+        details: dict[str, Any] = {"kind": draft.kind}
+        if draft.to:
+            details["to"] = list(draft.to)
+        refusal = _Refusal(
+            "message.refused",
+            draft.principal,
+            error,
+            _target(draft, error),
+            details,
+            self._agent_id(draft),
+            draft.thread_id,
+            draft.traceparent[3:35],
+        )
+        self._note(refusal)
+
+    def note_call(self, call: CallInfo, error: HoplineError) -> None:
+        """Put the refusal of any other call of an agent, a person or a plugin into the log."""
+        principal = call.principal
+        if principal is None or principal.kind == "service" or error.reason in _FAILURES or error.noted:
+            return
+        details = {"method": call.method.rpartition("/")[2]}
+        self._note(_Refusal("call.refused", principal, error, _named(error), details))
+
+    def _note(self, refusal: _Refusal) -> None:
+        principal, error, now = refusal.principal, refusal.error, self._clock.now()
+        error.noted = True
         self._count(principal)
-        key = (principal.workspace_id, principal.id, error.reason, draft.kind, _target(draft, error))
+        kind = next(iter(refusal.details.values()))
+        key = (principal.workspace_id, principal.id, error.reason, kind, refusal.target)
         known = self._recent.get(key)
         if known is not None and known.at + _SAME_SECONDS > now:
             known.count += 1
             if known.count == known.written + 1:
                 self._writes.post(known)
             return
-        counted = _Counted(
-            principal.workspace_id,
-            actor_of(self._directory, principal),
-            now,
-            self._details(draft, error),
-            self._agent_id(draft),
-            draft.thread_id,
-            draft.traceparent[3:35],
-        )
+        actor = actor_of(self._directory, principal)
+        counted = _Counted(refusal, self._details(refusal), actor, now)
         self._recent[key] = counted
         if len(self._recent) > _KEPT:
             self._recent.popitem(last=False)
@@ -121,12 +152,11 @@ class Refusals:
         if len(self._by_caller) > _KEPT:
             self._by_caller.popitem(last=False)
 
-    def _details(self, draft: Draft, error: HoplineError) -> dict[str, Any]:
-        details: dict[str, Any] = {"kind": draft.kind, "code": error.reason, "message": error.message}
-        if draft.to:
-            details["to"] = list(draft.to)
-        if error.reason == "not_found" and "agent" in error.details:
-            details["reason"] = self._directory.why_hidden(draft.principal, str(error.details["agent"]))
+    def _details(self, refusal: _Refusal) -> dict[str, Any]:
+        error = refusal.error
+        details = {**refusal.details, "code": error.reason, "message": error.message}
+        if error.reason == "not_found" and (named := _named(error)):
+            details["reason"] = self._directory.why_hidden(refusal.principal, named)
         return details
 
     def _agent_id(self, draft: Draft) -> str:
@@ -151,12 +181,15 @@ class Refusals:
         return [None] * len(counted)
 
 
+def _named(error: HoplineError) -> str:
+    """Return the agent that a refusal names, if it names one."""
+    named = error.details.get("agent")
+    return named if isinstance(named, str) else ""
+
+
 def _target(draft: Draft, error: HoplineError) -> str:
     """Return what a refusal is about: the recipient that it names, else what the draft names first."""
-    named = error.details.get("agent")
-    if isinstance(named, str) and named:
-        return named
-    return draft.to[0] if draft.to else draft.message_id
+    return _named(error) or (draft.to[0] if draft.to else draft.message_id)
 
 
 _RECOUNT = (
@@ -169,21 +202,23 @@ _RECOUNT = (
 def _record(book: Book, each: _Counted, count: int) -> int:
     """Write a refusal's row, or its new count; returns its number."""
     details = {**each.details, "count": count}
+    refusal = each.refusal
+    workspace_id = refusal.principal.workspace_id
     if each.seq:
         values = {
-            "workspace": each.workspace_id,
+            "workspace": workspace_id,
             "number": each.seq,
             "new_details": json.dumps(details, ensure_ascii=False),
         }
         book.connection.execute(_RECOUNT, values)
         return each.seq
     return book.note(
-        each.workspace_id,
-        "message.refused",
+        workspace_id,
+        refusal.action,
         each.actor,
-        agent_id=each.agent_id,
-        thread_id=each.thread_id,
+        agent_id=refusal.agent_id,
+        thread_id=refusal.thread_id,
         details=details,
-        trace_id=each.trace_id,
+        trace_id=refusal.trace_id,
         at=each.at,
     )

@@ -75,8 +75,7 @@ class Sessions:
             else:
                 agents = list(self._directory.for_person(principal, VIEWER).ordered)
             return [sessions.c.agent_id == agent.id for agent in agents]
-        if ref and ref != principal.id:
-            agent = self._directory.resolve(principal, ref)
+        if ref and (agent := self._directory.look_up(principal, ref)).id != principal.id:
             opened = and_(sessions.c.opened_by_id == principal.id, sessions.c.agent_id == agent.id)
             return [sessions.c.agent_id == agent.id] if self._leads(principal, agent) else [opened]
         led = [

@@ -20,6 +20,7 @@ from hopline.runtime.v1.tunnel_pb2 import Call, CallError, CallResult, RelayItem
 from hopline_rpc.calls import CallInfo, detach, set_current_call
 from hopline_rpc.errors import HoplineError, internal, invalid, too_late
 from hopline_rpc.ids import IdMaker
+from hopline_rpc.interceptors import Refused
 from hopline_rpc.principals import Principal
 from hopline_rpc.rules import rules_of_service
 from hopline_rpc.telemetry import RpcSpans, end_rpc_span
@@ -61,6 +62,7 @@ class TunnelCalls:
         dispatcher: Dispatcher,
         ids: IdMaker,
         spans: RpcSpans,
+        refused: Refused,
     ) -> None:
         self._attachment = attachment
         self._caller = caller
@@ -68,6 +70,7 @@ class TunnelCalls:
         self._dispatcher = dispatcher
         self._ids = ids
         self._spans = spans
+        self._refused = refused
         self._limit = _CALLS + 2 * attachment.max_turns
         self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
         self._writes: dict[str, set[asyncio.Task[None]]] = {}
@@ -144,6 +147,13 @@ class TunnelCalls:
             raise RuntimeError("a call runs in a task")
         info = CallInfo(path, "", self._ids, task)
         set_current_call(info)
+        try:
+            return await self._call(method, info, call)
+        except HoplineError as error:
+            self._refused(info, error)
+            raise
+
+    async def _call(self, method: str, info: CallInfo, call: Call) -> Any:
         if method not in _METHODS:
             raise invalid("method", "names what to call")
         info.principal = await self._caller()

@@ -17,7 +17,7 @@ from hopline_rpc.clock import Clock, Handle
 from hopline_rpc.errors import HoplineError, internal, invalid, unauthenticated
 from hopline_rpc.frames import FRAME_ITEMS, FrameQueue
 from hopline_rpc.ids import IdMaker
-from hopline_rpc.interceptors import Unreadable
+from hopline_rpc.interceptors import Refused, Unreadable
 from hopline_rpc.principals import Principal, looks_like_token
 from hopline_rpc.telemetry import RpcSpans
 from hopline_rpc.validation import check
@@ -50,6 +50,7 @@ class Tunnels:
     ensure_fresh: Callable[[], Awaitable[None]]
     clock: Clock
     ids: IdMaker
+    refused: Refused
 
 
 class _Seat:
@@ -241,7 +242,13 @@ class Stream:
             return await self._tunnels.authenticator.principal(item.credential)
 
         calls = TunnelCalls(
-            attachment, caller, self._tunnels.handlers, self._dispatcher, self._tunnels.ids, self._spans
+            attachment,
+            caller,
+            self._tunnels.handlers,
+            self._dispatcher,
+            self._tunnels.ids,
+            self._spans,
+            self._tunnels.refused,
         )
         seat = _Seat(attachment, item.credential, calls)
         self._seats[item.attachment] = seat
