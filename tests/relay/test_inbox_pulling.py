@@ -222,3 +222,19 @@ async def test_messages_pulled_within_a_workers_turn_are_let_go_with_it(mesh: Re
     await worker.end(turn, "")
     await mesh.relay.sweep.due()
     assert (await _turn(mesh, asked.turn_id)).status == pb.TURN_STATUS_QUEUED
+
+
+async def test_a_session_is_not_free_while_the_turn_runs_from_within_which_messages_were_pulled(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    worker = await mesh.worker(bob)
+    await ada.ask(bob, "the work")
+    running = await worker.next()
+    pulled = (await ada.send(bob, text="by the way")).message_id
+    assert [each.id for each in (await bob.take(caller_session_id=running.session_id)).messages] == [pulled]
+    await bob.reply(pulled, caller_session_id=running.session_id)
+    await ada.ask(bob, "and another", session_id=running.session_id)
+    assert not await worker.claim()
+    await worker.end(running, answer="done")
+    assert (await worker.next()).session_id == running.session_id

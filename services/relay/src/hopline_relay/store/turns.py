@@ -81,6 +81,7 @@ _FREE_SESSION = Statement(
     .values(running_turn_id="")
 )
 _PULLED = turns.alias("pulled")
+_AROUND = turns.alias("around")
 _FREE_PULL = Statement(
     update(sessions)
     .where(
@@ -93,6 +94,14 @@ _FREE_PULL = Statement(
                 _PULLED.c.batch_id == bindparam("turn"),
                 _PULLED.c.batch_id != EMPTY,
                 _PULLED.c.state == RUNNING,
+            )
+        ),
+        # Pulled from within a worker's turn, which goes on in this session.
+        ~exists().where(
+            and_(
+                _AROUND.c.workspace_id == bindparam("workspace"),
+                _AROUND.c.id == bindparam("turn"),
+                _AROUND.c.state == RUNNING,
             )
         ),
     )

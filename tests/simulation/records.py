@@ -1,0 +1,226 @@
+"""What must hold in the relay's tables, read by queries of this page's own."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from typing import Any
+
+from tests.simulation.quotas import QuotaModel, require
+
+_ATTEMPTS = 3
+_IDS = re.compile(r"(?:trn|msg|ses)_[0-9a-z]{26}")
+
+
+class Records:
+    """Looks at what has been written since the last look, and at everything that is alive."""
+
+    def __init__(self, quotas: QuotaModel) -> None:
+        self._quotas = quotas
+        self._seen = 0
+        self._threads: Counter[str] = Counter()
+        self._kept: set[tuple[str, str]] = set()
+        self._closed: dict[str, tuple[Any, ...]] = {}
+        # The most that the policies in force since the last look allow a thread.
+        self.thread_cap = 0
+        self.messages: dict[str, sqlite3.Row] = {}
+        self._record: sqlite3.Connection | None = None
+
+    def reopen(self) -> None:
+        """Read the files anew after the mesh was opened again."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._record is not None:
+            self._record.close()
+            self._record = None
+
+    def query(self, text: str, *values: Any) -> list[sqlite3.Row]:
+        """Read the relay's tables."""
+        if self._record is None:
+            self._record = sqlite3.connect(f"file:{self._quotas.database}?mode=ro", uri=True)
+            self._record.row_factory = sqlite3.Row
+        return self._record.execute(text, values).fetchall()
+
+    def look(self) -> None:
+        """Check everything; raises Violation."""
+        self._look_at_messages()
+        live = self.query("SELECT * FROM turns WHERE due_at IS NOT NULL")
+        self._look_at_turns(live)
+        self._look_at_debts({row["id"] for row in live})
+        self._look_at_slots(live)
+
+    def evidence(self, text: str) -> list[str]:
+        """Return what the audit log has of the turns, messages and sessions that a text names."""
+        lines = []
+        for identifier in sorted(set(_IDS.findall(text))):
+            rows = self.query(
+                "SELECT * FROM audit_events WHERE ? IN (turn_id, message_id, session_id) ORDER BY seq",
+                identifier,
+            )
+            lines += [
+                f"      {row['at']:.2f} {row['action']} {row['turn_id']} {row['message_id']}"
+                f" {row['session_id']} {row['details']}"
+                for row in rows[-20:]
+            ]
+        return lines
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def _look_at_messages(self) -> None:
+        rows = self.query("SELECT * FROM messages WHERE ordinal > ? ORDER BY ordinal", self._seen)
+        if not rows:
+            return
+        self._seen = rows[-1]["ordinal"]
+        for row in rows:
+            thread = row["thread_id"]
+            require(
+                row["seq"] == self._threads[thread] + 1,
+                f"{row['id']} is number {row['seq']} after {self._threads[thread]} in {thread}",
+            )
+            self._threads[thread] = row["seq"]
+            self.messages[row["id"]] = row
+            self._check_cap(row)
+            if row["from_kind"] != "mesh":
+                self._check_charge(row)
+        for thread in {row["thread_id"] for row in rows}:
+            ((count, reserved),) = self.query(
+                "SELECT message_count, reserved FROM threads WHERE id = ?", thread
+            )
+            require(count == self._threads[thread], f"{thread} counts {count} messages")
+            require(reserved >= 0, f"{thread} keeps {reserved} places")
+
+    def _check_cap(self, row: sqlite3.Row) -> None:
+        """What discharges a debt passes; a fan-out keeps a place for the first reply of each recipient."""
+        copies = self.query("SELECT recipient_id FROM deliveries WHERE message_id = ?", row["id"])
+        if row["seq"] == 1 and len(copies) > 1:
+            self._kept.update((row["id"], copy["recipient_id"]) for copy in copies)
+        kept = (row["in_reply_to"], row["from_id"])
+        if kept in self._kept:
+            self._kept.remove(kept)
+            return
+        if row["from_kind"] == "mesh" or row["seq"] <= self.thread_cap:
+            return
+        pays = self.query("SELECT 1 FROM debts WHERE reply_message_id = ?", row["id"])
+        require(pays, f"{row['id']} is number {row['seq']} in a thread that takes {self.thread_cap}")
+
+    def _check_charge(self, row: sqlite3.Row) -> None:
+        charge = self._quotas.charges.get(self._key_of(row))
+        require(charge is not None, f"{row['id']} was written and never admitted")
+        if charge is None or charge.state == "lost":
+            return  # the counters were rebuilt since, from this very row
+        require(charge.state != "refunded", f"{row['id']} was written and its charge given back")
+        found = (row["depth"], row["root_id"], row["day"], row["from_id"])
+        admitted = (charge.depth, charge.root, charge.day, charge.item.sender_id)
+        require(found == admitted, f"{row['id']} is {found}, admitted as {admitted}")
+        copies = self.query("SELECT recipient_id FROM deliveries WHERE message_id = ?", row["id"])
+        require(
+            sorted(copy["recipient_id"] for copy in copies)
+            == sorted(r.agent_id for r in charge.item.recipients),
+            f"{row['id']} goes to others than it was admitted for",
+        )
+
+    def _key_of(self, row: sqlite3.Row) -> str:
+        key = f"{row['workspace_id']}/{row['from_id']}/"
+        if f"{key}{row['id']}" in self._quotas.charges:
+            return f"{key}{row['id']}"
+        found = self.query("SELECT request_id FROM requests WHERE message_id = ?", row["id"])
+        return f"{key}{found[0]['request_id'] if found else row['id']}"
+
+    # -- turns -------------------------------------------------------------------------------------
+
+    def _look_at_turns(self, live: list[sqlite3.Row]) -> None:
+        places: dict[str, set[str]] = {}
+        for row in live:
+            require(row["attempt"] <= _ATTEMPTS, f"{row['id']} is at attempt {row['attempt']}")
+            if row["state"] == "running" and not self._let_go(row):
+                session = row["run_session_id"] or row["session_id"]
+                places.setdefault(session, set()).add(row["batch_id"] or row["id"])
+        for session, groups in places.items():
+            require(len(groups) == 1, f"{session} runs {sorted(groups)} at once")
+        holding = {
+            row["id"]: row["running_turn_id"]
+            for row in self.query("SELECT id, running_turn_id FROM sessions WHERE running_turn_id <> ''")
+        }
+        for session, turn in holding.items():
+            require(places.get(session) == {turn}, f"{session} is held by {turn}, which does not run there")
+        for session, groups in places.items():
+            require(session in holding, f"{session} runs {sorted(groups)} and counts as free")
+
+    def _let_go(self, row: sqlite3.Row) -> bool:
+        """Tell whether a message was pulled from within a worker's turn that has ended: the sweep ends it."""
+        if not row["batch_id"] or row["batch_id"] == row["id"]:
+            return False
+        found = self.query("SELECT state, batch_id FROM turns WHERE id = ?", row["batch_id"])
+        return bool(found) and not found[0]["batch_id"] and found[0]["state"] != "running"
+
+    def _look_at_slots(self, live: list[sqlite3.Row]) -> None:
+        """What the quota service counts is what the record holds, once all has been told."""
+        runs = {row["id"]: row["attempt"] for row in live if row["state"] == "running"}
+        counted = {run.id: run.attempt for run in self._quotas.running.values()}
+        require(runs == counted, f"running by the record and not counted, or counted: {_odd(runs, counted)}")
+        queued = {row["id"] for row in live if row["state"] == "queued"}
+        lost = set(self._quotas.queued) - queued
+        require(not lost, f"counted as queued for ever: {sorted(lost)}")
+        waiting = {row["waiter_turn_id"] for row in self.query("SELECT waiter_turn_id FROM waits")}
+        for run in self._quotas.running.values():
+            require(
+                not run.waiting or run.id in waiting,
+                f"{run.id} counts as waiting for ever: its slot is given",
+            )
+
+    # -- debts -------------------------------------------------------------------------------------
+
+    def _look_at_debts(self, live: set[str]) -> None:
+        for row in self.query("SELECT * FROM debts"):
+            turn, outcome = row["turn_id"], (row["state"], row["reply_message_id"], row["error_code"])
+            if row["state"] == "open":
+                require(turn in live, f"{turn} owes an answer and has ended")
+                continue
+            before = self._closed.setdefault(turn, outcome)
+            require(before == outcome, f"the debt of {turn} ended twice: {before}, {outcome}")
+            if row["state"] == "answered":
+                require(row["reply_message_id"] in self.messages, f"the answer of {turn} is not there")
+            else:
+                require(row["error_code"], f"the debt of {turn} ended without a reason")
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def look_at_the_end(self) -> None:
+        """Check that nothing is left once all time has passed."""
+        self.look()
+        left = [row["id"] for row in self.query("SELECT id FROM turns WHERE state IN ('queued', 'running')")]
+        require(not left, f"turns that never ended: {left}")
+        require(not self.query("SELECT 1 FROM debts WHERE state = 'open'"), "a debt never ended")
+        require(not self.query("SELECT 1 FROM waits"), "a wait never ended")
+        require(not self._quotas.running, f"slots that never came back: {sorted(self._quotas.running)}")
+        require(not self._quotas.queued, f"queued for ever: {sorted(self._quotas.queued)}")
+        self._look_at_sums()
+
+    def _look_at_sums(self) -> None:
+        """What is counted is what was written, message by message."""
+        sent: Counter[tuple[str, str]] = Counter()
+        received: Counter[tuple[str, str]] = Counter()
+        for row in self.messages.values():
+            if row["from_kind"] == "agent":
+                sent[row["from_id"], row["day"]] += 1
+        for row in self.query(
+            "SELECT d.recipient_id, m.day FROM messages m JOIN deliveries d USING (workspace_id)"
+            " WHERE d.message_id = m.id AND m.from_kind <> 'mesh' AND d.recipient_kind = 'agent'"
+        ):
+            received[row["recipient_id"], row["day"]] += 1
+        _same(sent, self._quotas.sent, "sent")
+        _same(received, self._quotas.received, "received")
+
+
+def _same(rows: Counter[Any], counted: Counter[Any], what: str) -> None:
+    agents = {key for key, count in counted.items() if count and key[0].startswith("agt_")}
+    for key in sorted(rows.keys() | agents):
+        require(rows[key] == counted[key], f"{key} {what} {rows[key]} and is charged for {counted[key]}")
+
+
+def _odd(one: dict[str, int], other: dict[str, int]) -> list[tuple[str, int | None, int | None]]:
+    keys = sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+    return [(key, one.get(key), other.get(key)) for key in keys]
