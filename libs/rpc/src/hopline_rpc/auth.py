@@ -93,13 +93,13 @@ class Authenticator:
 
     async def principal(self, credential: str, workspace: str = "") -> Principal:
         """Return who a token or an assertion stands for."""
-        if not looks_like_token(credential):
-            return self._verifier.verify(credential)
         kept = self._kept.get((credential, workspace))
         if kept is not None and self._clock.now() < kept.renew_at:
             if self._verifier.still_good(kept.principal):
                 return kept.principal
             del self._kept[(credential, workspace)]
+        if not looks_like_token(credential):
+            return self._verifier.verify(credential)
         return await self._exchanged(credential, workspace)
 
     def drop(self, identifier: str) -> None:

@@ -28,12 +28,12 @@ from hopline_rpc.tracecontext import (
     SAMPLED,
     TRACEPARENT,
     UNSAMPLED,
-    adopt,
     attach,
     current_traceparent,
     detach,
     format_context,
     is_sampled,
+    normal,
     parse,
     under,
 )
@@ -51,13 +51,13 @@ __all__ = [
     "RpcSpans",
     "Telemetry",
     "active",
-    "adopt",
     "attach",
     "current_traceparent",
     "detach",
     "end_rpc_span",
     "format_context",
     "is_sampled",
+    "normal",
     "parse",
     "record",
     "reserve",
@@ -97,13 +97,13 @@ class Telemetry:
         self._scopes: dict[str, InstrumentationScope] = {}
         self._new_scope = InstrumentationScope
 
-    def samples(self, parent: SpanContext | None, trace_id: int, name: str, kind: SpanKind) -> bool:
+    def samples(self, parent: str, trace_id: int, name: str, kind: SpanKind) -> bool:
         """Decide whether a span is kept."""
-        if parent is not None and self._follows_parent:
-            return parent.trace_flags.sampled
+        if parent and self._follows_parent:
+            return parent.endswith("1")
         context = None
-        if parent is not None:
-            context = trace.set_span_in_context(NonRecordingSpan(parent), otel_context.Context())
+        if (given := parse(parent)) is not None:
+            context = trace.set_span_in_context(NonRecordingSpan(given), otel_context.Context())
         result = self._sampler.should_sample(context, trace_id, name, kind)
         return result.decision.name == "RECORD_AND_SAMPLE"
 
@@ -292,25 +292,31 @@ class MeshSpan(Span):
         self._attributes["error.type"] = type(exception).__qualname__
 
 
-def _start(
+def _draw(telemetry: Telemetry, parent: str, name: str, kind: SpanKind) -> str:
+    """Draw the ids of a span, a child of `parent` or of none; they say too whether it is kept."""
+    trace_id = int(parent[3:35], 16) if parent else _random.getrandbits(128) or 1
+    flags = "01" if telemetry.samples(parent, trace_id, name, kind) else "00"
+    return f"00-{trace_id:032x}-{_random.getrandbits(64) or 1:016x}-{flags}"
+
+
+def _begin(
     telemetry: Telemetry,
     service: str,
-    parent: SpanContext | None,
+    parent: str,
+    own: str,
     name: str,
     kind: SpanKind,
     attributes: dict[str, Any],
-    links: Sequence[Link] = (),
+    links: Sequence[str] = (),
     start_ns: int | None = None,
-) -> Span:
-    """Start a span; one that is not sampled only carries its ids on."""
-    trace_id = parent.trace_id if parent is not None else _random.getrandbits(128) or 1
-    sampled = telemetry.samples(parent, trace_id, name, kind)
-    context = SpanContext(
-        trace_id, _random.getrandbits(64) or 1, is_remote=False, trace_flags=SAMPLED if sampled else UNSAMPLED
+) -> MeshSpan | None:
+    """Begin the span whose ids were drawn; None when it is not kept, so that nothing is built for it."""
+    context = parse(own) if own.endswith("1") else None
+    if context is None:
+        return None
+    return MeshSpan(
+        telemetry, service, context, parse(parent), name, kind, attributes, _links(links), start_ns
     )
-    if not sampled:
-        return NonRecordingSpan(context)
-    return MeshSpan(telemetry, service, context, parent, name, kind, attributes, links, start_ns)
 
 
 class OpenSpan:
@@ -318,13 +324,14 @@ class OpenSpan:
 
     __slots__ = ("_span", "traceparent")
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, traceparent: str, span: MeshSpan | None) -> None:
+        self.traceparent = traceparent
         self._span = span
-        self.traceparent = format_context(span.get_span_context())
 
     def set(self, attributes: Attributes) -> None:
         """Add attributes."""
-        self._span.set_attributes(dict(attributes))
+        if self._span is not None:
+            self._span.set_attributes(attributes)
 
     def end(self, error: str | None = None, attributes: Attributes | None = None) -> None:
         """End the span; `error` is a reason code, never a text with contents."""
@@ -334,6 +341,8 @@ class OpenSpan:
 
     def end_at(self, end_ns: int | None, error: str | None) -> None:
         """End the span at a moment that may have passed."""
+        if self._span is None:
+            return
         if error is not None:
             self._span.set_attribute("error.type", error)
             self._span.set_status(Status(StatusCode.ERROR, error))
@@ -342,11 +351,11 @@ class OpenSpan:
     @contextmanager
     def current(self) -> Iterator[None]:
         """Run a block under this span; does not end it."""
-        token = attach(self._span)
+        tokens = attach(self.traceparent, self._span)
         try:
             yield
         finally:
-            detach(token)
+            detach(tokens)
 
 
 def span_from(
@@ -360,13 +369,13 @@ def span_from(
     start_ns: int | None = None,
 ) -> OpenSpan:
     """Start a span under a stored `traceparent` (empty: a new trace); links are traceparents too."""
-    parent = parse(traceparent)
-    telemetry = _active
+    parent, telemetry = normal(traceparent), _active
     if telemetry is None:
-        return OpenSpan(NonRecordingSpan(parent) if parent else trace.INVALID_SPAN)
+        return OpenSpan(parent, None)
+    own = _draw(telemetry, parent, name, _KINDS[kind])
     described = dict(attributes or {})
     return OpenSpan(
-        _start(telemetry, service, parent, name, _KINDS[kind], described, _links(links), start_ns)
+        own, _begin(telemetry, service, parent, own, name, _KINDS[kind], described, links, start_ns)
     )
 
 
@@ -375,13 +384,10 @@ def reserve(traceparent: str) -> str:
 
     A child of `traceparent`, which also decides whether it is sampled; without one, a trace of its own.
     """
-    parent = parse(traceparent)
-    if parent is not None:
-        own = SpanContext(parent.trace_id, _random.getrandbits(64) or 1, False, parent.trace_flags)
-        return format_context(own)
-    if _active is None:
-        return ""
-    return format_context(_start(_active, "", None, "", SpanKind.INTERNAL, {}).get_span_context())
+    parent = normal(traceparent)
+    if parent:
+        return f"{parent[:36]}{_random.getrandbits(64) or 1:016x}{parent[52:]}"
+    return "" if _active is None else _draw(_active, "", "", SpanKind.INTERNAL)
 
 
 def record(
@@ -398,16 +404,11 @@ def record(
     service: str = "",
 ) -> None:
     """Write a span whose ids `reserve` drew, after it has ended; does nothing when it is not sampled."""
-    telemetry, own = _active, parse(traceparent)
-    if telemetry is None or own is None or not own.trace_flags.sampled:
-        return
-    described = dict(attributes or {})
-    span = OpenSpan(
-        MeshSpan(
-            telemetry, service, own, parse(parent), name, _KINDS[kind], described, _links(links), start_ns
-        )
-    )
-    span.end_at(end_ns, error)
+    telemetry, own = _active, normal(traceparent)
+    if telemetry is not None:
+        described = dict(attributes or {})
+        span = _begin(telemetry, service, parent, own, name, _KINDS[kind], described, links, start_ns)
+        OpenSpan(own, span).end_at(end_ns, error)
 
 
 def _links(traceparents: Sequence[str]) -> list[Link]:
@@ -427,16 +428,17 @@ class RpcSpans:
         only when their trace is kept: the edge has decided that.
         """
         telemetry = _active
-        parent = parse(traceparent) if traceparent is not None else None
-        if telemetry is None or (parent is None and not edge):
-            if parent is not None:
-                attach(NonRecordingSpan(parent))
+        parent = normal(traceparent) if traceparent else ""
+        if telemetry is None or not (parent or edge):
+            if parent:
+                attach(parent)
             return None
         name = method[1:]
+        own = _draw(telemetry, parent, name, SpanKind.SERVER)
         described = {"rpc.system.name": "grpc", "rpc.method": name}
-        span = _start(telemetry, self._service, parent, name, SpanKind.SERVER, described)
-        attach(span)
-        return span if span.is_recording() else None
+        span = _begin(telemetry, self._service, parent, own, name, SpanKind.SERVER, described)
+        attach(own, span)
+        return span
 
 
 def end_rpc_span(span: Span, code: str, reason: str | None) -> None:

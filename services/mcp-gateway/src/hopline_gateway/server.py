@@ -151,7 +151,7 @@ async def _span(ctx: Context, call_next: CallNext) -> HandlerResult:
 
 def _traceparent(ctx: Context) -> str:
     given = (ctx.meta or {}).get("traceparent")
-    if isinstance(given, str) and telemetry.parse(given) is not None:
+    if isinstance(given, str) and telemetry.normal(given):
         return given
     carried: str = _scope(ctx)[TRACEPARENT]
     return carried
