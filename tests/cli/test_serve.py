@@ -189,3 +189,31 @@ def test_the_address_of_one_that_died_without_a_word_is_dropped_by_the_next(tmp_
         found = json.loads((data / "endpoints.json").read_text())
     assert found["relay"] is None
     assert found["registry"] == "127.0.0.1:1"
+
+
+def test_a_service_whose_token_is_not_accepted_says_so(serve: Callable[..., Served], tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    registry = serve("registry", "--data", str(data), "--bind", "127.0.0.1:0")
+    registry.until_said("the registry listens on")
+    address = json.loads((data / "endpoints.json").read_text())["registry"]
+    token = tmp_path / "wrong.token"
+    token.write_text("hpl_s_nothing")
+    quota = serve("quota", SERVICE_TOKEN_FILE=str(token), REGISTRY=address)
+    quota.until_said("it does not accept this service's own credential")
+    assert quota.stop() == 0
+
+
+def test_a_relay_waits_for_the_quota_service(serve: Callable[..., Served], run: Run, tmp_path: Path) -> None:
+    data, token = tmp_path / "data", tmp_path / "token"
+    registry = serve("registry", "--data", str(data), "--bind", "127.0.0.1:0")
+    registry.until_said("the registry listens on")
+    made = run("token", "create", "--service", "relay", "--data", str(data), "--token-file", str(token))
+    assert made.status == 0
+    address = json.loads((data / "endpoints.json").read_text())["registry"]
+    settings = {"SERVICE_TOKEN_FILE": str(token), "REGISTRY": address, "QUOTA": free_port()}
+    relay = serve("relay", "--data", str(data), "--bind", "127.0.0.1:0", **settings)
+    relay.until_said("waiting for the quota service")
+    quota = serve("quota", "--bind", settings["QUOTA"], SERVICE_TOKEN_FILE=str(token), REGISTRY=address)
+    quota.until_said("the quota listens on")
+    relay.until_said("the relay listens on")
+    assert relay.stop() == 0

@@ -28,6 +28,7 @@ async def test_an_exchange_stands_in_the_log_in_order_without_gaps(mesh: RelayMe
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     of_turn = [event.action for event in events if event.turn_id == asked.turn_id]
     assert of_turn == ["message.sent", "turn.started", "turn.ended"]
+    assert [event.actor_name for event in events if event.turn_id == asked.turn_id] == ["ada", "bob", "bob"]
     refused = events[-1]
     assert (refused.action, refused.actor_name) == ("message.refused", "ada")
     assert refused.details["reason"] == "unknown"

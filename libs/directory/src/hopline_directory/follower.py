@@ -107,7 +107,8 @@ class Follower:
         try:
             await self._follow()
         except HoplineError as error:
-            self._note(error.message)
+            ours = error.reason == "unauthenticated"
+            self._note("it does not accept this service's own credential" if ours else error.message)
         except TimeoutError:
             self._note("it says nothing")
         except Gap as error:

@@ -165,8 +165,19 @@ class Admission:
     # --- seeding ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Rebuild the counters from the record, which settles whatever an earlier process left open."""
-        await self._reseeds.submit(self.epoch)
+        """Rebuild the counters from the record, which settles whatever an earlier process left open.
+
+        Waits for a quota service that is not there yet.
+        """
+        complaint = ""
+        while not self.epoch:
+            try:
+                await self._reseeds.submit(self.epoch)
+            except HoplineError as error:
+                if error.message != complaint:
+                    log.warning("waiting for the quota service: %s", error.message)
+                complaint = error.message
+                await self._clock.sleep(_RETRY_SECONDS)
 
     async def refresh_epoch(self) -> None:
         """Take over the epoch that stands in the record: another process has seeded."""
@@ -206,7 +217,14 @@ class Admission:
         """Make a call, and again when the counters had to be rebuilt first."""
         for _ in range(_RETRIES):
             epoch = self.epoch
-            response = await call(epoch)
+            try:
+                response = await call(epoch)
+            except HoplineError as error:
+                if error.reason != "unauthenticated":
+                    raise
+                # Ours was refused: not that of the caller, who must not throw a good one away.
+                text = "the quota service does not accept this service's own credential"
+                raise HoplineError("unavailable", text) from None
             if not response.counters_lost:
                 return epoch, response
             await self._reseeds.submit(epoch)

@@ -60,7 +60,7 @@ class Audit:
         seen = int(position[0]) if position and isinstance(position[0], int) else None
         after, before = (0, seen or _END) if request.descending else (seen or 0, _END)
         rows = await self._read(wanted, after, before, descending=request.descending, most=size + 1)
-        page = fit(_event(row) for row in rows[:size])
+        page = fit(self._event(row) for row in rows[:size])
         response = pb.ListEventsResponse(events=page)
         if len(rows) > len(page):
             response.next_page_token = self._pager.token(query, [rows[len(page) - 1].seq])
@@ -81,7 +81,7 @@ class Audit:
                     principal.workspace_id, self._agents(principal, request.agent), request.action
                 )
                 rows = await self._read(wanted, seen, _END, descending=False, most=_PAGE)
-                page = fit(_event(row) for row in rows)
+                page = fit(self._event(row) for row in rows)
                 if page:
                     seen = rows[len(page) - 1].seq
                     yield pb.WatchEventsResponse(events=page)
@@ -113,22 +113,26 @@ class Audit:
             if workspace_id in workspaces:
                 news.set()
 
+    def _event(self, row: Record) -> pb.Event:
+        event = pb.Event(
+            seq=row.seq,
+            at=to_timestamp(row.at),
+            action=row.action,
+            actor_kind=row.actor_kind,
+            actor_id=row.actor_id,
+            actor_name=row.actor_name or self._name(row),
+            agent_id=row.agent_id,
+            thread_id=row.thread_id,
+            message_id=row.message_id,
+            turn_id=row.turn_id,
+            session_id=row.session_id,
+            trace_id=row.trace_id,
+        )
+        if row.details:
+            json_format.ParseDict(json.loads(row.details), event.details)
+        return event
 
-def _event(row: Record) -> pb.Event:
-    event = pb.Event(
-        seq=row.seq,
-        at=to_timestamp(row.at),
-        action=row.action,
-        actor_kind=row.actor_kind,
-        actor_id=row.actor_id,
-        actor_name=row.actor_name,
-        agent_id=row.agent_id,
-        thread_id=row.thread_id,
-        message_id=row.message_id,
-        turn_id=row.turn_id,
-        session_id=row.session_id,
-        trace_id=row.trace_id,
-    )
-    if row.details:
-        json_format.ParseDict(json.loads(row.details), event.details)
-    return event
+    def _name(self, row: Record) -> str:
+        """Return the name of an agent that an event names by id alone: turns are written in haste."""
+        agent = self._directory.agent(row.workspace_id, row.actor_id) if row.actor_kind == "agent" else None
+        return agent.name if agent is not None else ""
