@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hopline.relay.v1 import delegation_pb2, session_pb2
@@ -238,3 +239,30 @@ async def test_a_session_is_not_free_while_the_turn_runs_from_within_which_messa
     assert not await worker.claim()
     await worker.end(running, answer="done")
     assert (await worker.next()).session_id == running.session_id
+
+
+async def test_a_pull_whose_caller_goes_away_half_way_counts_as_running_only_until_its_lease_ends(
+    mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await ada.send(bob)
+    begin, begun, go_on = mesh.relay.admission.begin, asyncio.Event(), asyncio.Event()
+
+    async def slow(items: Any) -> Any:
+        started = await begin(items)
+        begun.set()
+        await go_on.wait()
+        return started
+
+    monkeypatch.setattr(mesh.relay.admission, "begin", slow)
+    pull = asyncio.create_task(bob.take())
+    await begun.wait()
+    pull.cancel()
+    await asyncio.wait({pull})
+    go_on.set()
+    await mesh.relay.inbox.drained()
+    for _ in range(2):  # the lease, then the window in which what has ended still counts
+        await mesh.skip(601)
+        await mesh.relay.sweep.due()
+    await mesh.relay.admission.settled()
+    assert (await bob.send(ada)).depth == 1

@@ -118,3 +118,17 @@ async def test_a_process_that_was_fenced_writes_nothing_more(mesh: RelayMesh) ->
     results = await asyncio.gather(ada.send(bob), return_exceptions=True)
     assert getattr(results[0], "reason", "") == "unavailable"
     assert not (await mesh.admin.messages.PeekInbox(pb.PeekInboxRequest(agent="bob"))).messages
+
+
+async def test_what_the_mesh_itself_said_is_counted_neither_before_nor_after_the_counters_were_lost(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    worker = await mesh.worker(bob)
+    await ada.ask(bob)
+    await worker.end(await worker.next(), failure="it broke")
+    assert len((await ada.take()).messages) == 1
+    assert (await mesh.usage(ada)).received_today == 0
+    await mesh.forget_counters(1000)
+    await bob.send(ada)
+    assert (await mesh.usage(ada)).received_today == 1

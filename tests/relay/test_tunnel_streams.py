@@ -525,3 +525,16 @@ async def test_a_frame_that_cannot_be_read_ends_the_stream_in_our_words() -> Non
             await stream.read()
         assert caught.value.reason == "invalid_argument"
         assert "no message of the type" in caught.value.message
+
+
+async def test_a_worker_that_hangs_up_while_it_says_something_is_no_error_of_the_relay(
+    local: FakeMesh, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = local.agent("b")
+    worker = local.worker(token)
+    await worker.attach(token)
+    await local.clock.settle()
+    await worker.say(pb.WorkerItem(heartbeat=pb.Heartbeat()))
+    worker.stream.cancel()
+    await local.clock.settle()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

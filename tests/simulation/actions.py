@@ -17,7 +17,7 @@ from hopline_rpc.ids import milliseconds_of
 from tests.simulation.quotas import require
 from tests.simulation.story import Story
 from tests.simulation.workers import Start, Worker
-from tests.simulation.world import Member, World
+from tests.simulation.world import CREW, Member, World
 
 _REQUEST_SECONDS = 86_400.0 - 1.0
 _KEPT = 12  # what an agent remembers of each kind
@@ -104,6 +104,14 @@ class Actions:
         """Draw an agent."""
         return self.rng.choice(self.cast)
 
+    def peer(self, agent: Member) -> Member:
+        """Draw somebody to talk to: mostly one that the agent may reach."""
+        found = self.one()
+        if self.rng.random() < 0.9:
+            while found is agent or (found.name in CREW and agent.name not in CREW):
+                found = self.one()
+        return found
+
     def some(self, kept: list[str], foreign: float = 0.05) -> str:
         """Draw something remembered; now and then what somebody else remembers, or nothing there is."""
         if self.rng.random() < foreign:
@@ -125,7 +133,7 @@ class Actions:
         """Send to one or a few, into a thread or a new one."""
         agent, memory = self.mind()
         count = 1 if self.rng.random() < 0.7 else self.rng.randint(2, 4)
-        to = self.rng.sample(self.cast, count)
+        to = list({one.id: one for one in [self.peer(agent) for _ in range(count)]}.values())
         request = pb.SendRequest(
             to=[self.rng.choice((one.id, one.name)) for one in to],
             text=self._text(),
@@ -161,14 +169,18 @@ class Actions:
         )
         self.accepted[key] = message_id
 
-    def mind(self) -> tuple[Member, Memory]:
-        """Draw an agent, with what it remembers."""
+    def mind(self, kept: str = "") -> tuple[Member, Memory]:
+        """Draw an agent, with what it remembers: mostly one that remembers something of a kind."""
         agent = self.one()
+        for _ in range(4):
+            if not kept or getattr(self.memories[agent.id], kept):
+                break
+            agent = self.one()
         return agent, self.memories[agent.id]
 
     def again(self) -> None:
         """Use a request id again, with the same content or another."""
-        agent, memory = self.mind()
+        agent, memory = self.mind("requests")
         if not memory.requests:
             return self.send()
         verb, method, written = self.rng.choice(memory.requests)
@@ -182,7 +194,7 @@ class Actions:
     def ask(self) -> None:
         """Ask somebody, and wait or not."""
         agent, memory = self.mind()
-        peer = self.one()
+        peer = self.peer(agent)
         request = pb.AskRequest(
             agent=peer.id,
             text=self._text(),
@@ -207,7 +219,7 @@ class Actions:
 
     def check(self) -> None:
         """Look at a turn, or wait for it."""
-        agent, memory = self.mind()
+        agent, memory = self.mind("asked")
         request = pb.CheckRequest(
             wait_seconds=self.rng.choice((0, 3, 50)), caller_session_id=self._session(memory)
         )
@@ -247,7 +259,7 @@ class Actions:
 
     def reply(self) -> None:
         """Answer a message; now and then one that is answered already."""
-        agent, memory = self.mind()
+        agent, memory = self.mind("inbox")
         request = pb.ReplyRequest(
             message_id=self.some(memory.inbox),
             text=self._text(),
@@ -258,13 +270,13 @@ class Actions:
 
     def finish(self) -> None:
         """Say that a message needs no answer."""
-        agent, memory = self.mind()
+        agent, memory = self.mind("inbox")
         request = pb.DoneRequest(message_id=self.some(memory.inbox))
         self.call(agent.name, f"finishes {request.message_id[-6:]}", agent.messages.Done(request))
 
     def read_thread(self) -> None:
         """Read a thread: what is unread in it is taken."""
-        agent, memory = self.mind()
+        agent, memory = self.mind("threads")
         request = pb.ListMessagesRequest(
             thread_id=self.some(memory.threads), caller_session_id=self._session(memory)
         )
@@ -301,7 +313,7 @@ class Actions:
 
     def cancel(self) -> None:
         """Cancel a turn that was asked for."""
-        agent, memory = self.mind()
+        agent, memory = self.mind("asked")
         request = turns_pb.CancelRequest(turn_id=self.some(memory.asked))
         self.call(agent.name, f"cancels {request.turn_id[-6:]}", agent.turns.Cancel(request))
 
@@ -403,7 +415,7 @@ class Actions:
         memory = self.memories[worker.agent.id]
         if worker.ended and self.rng.random() < 0.15:
             start = self.rng.choice(worker.ended)  # what it has left behind goes on calling
-        peer = self.one()
+        peer = self.peer(worker.agent)
         methods: list[tuple[str, Any]] = [
             ("send", pb.SendRequest(to=[peer.id], text=self._text())),
             (

@@ -11,12 +11,13 @@ import asyncio
 import queue
 import random
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hopline_rpc.errors import HoplineError
 from hopline_store import Database, Reader, Writer, migrate, open_engine
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 
 T = TypeVar("T")
 
@@ -103,12 +104,19 @@ class InlineReader(Reader):
         self._open.clear()
 
 
+@cache
+def _engine(url: str | Path) -> Engine:
+    """Return the engine of a file, the same in every life: it keeps the statements that it has compiled."""
+    engine = open_engine(url)
+    event.listen(engine, "connect", lambda conn, _: conn.execute("PRAGMA synchronous=OFF"))
+    return engine
+
+
 def opener(process: Process) -> Callable[..., Database]:
     """Return what stands in for `open_database`."""
 
     def open_inline(url: str | Path, *, migrations: str, name: str, **_: Any) -> Database:
-        engine = open_engine(url)
-        event.listen(engine, "connect", lambda conn, _: conn.execute("PRAGMA synchronous=OFF"))
+        engine = _engine(url)
         migrate(engine, migrations)
         writer, reader = InlineWriter(engine, name=name), InlineReader(engine, name=name)
         writer.process = reader.process = process

@@ -70,11 +70,11 @@ class Simulation:
 
     async def run(self, template: Path, cast: dict[str, tuple[str, str]]) -> Outcome:
         """Play everything; never raises for what the mesh does wrong."""
-        folder = Path(tempfile.mkdtemp(prefix="hopline-sim-", dir=_ROOT))
+        folder = template.with_name(f"{template.name}-played")  # the same for every seed of a process
         log = logging.getLogger("hopline")
         log.addHandler(self.errors)
         try:
-            await self._open(copied(template, folder / "mesh"), cast)
+            await self._open(copied(template, folder), cast)
             await self._play()
         except Violation as violation:
             self.outcome.violation = str(violation)
@@ -82,7 +82,7 @@ class Simulation:
         finally:
             await self._close()
             log.removeHandler(self.errors)
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder)
         return self.outcome
 
     async def _open(self, folder: Path, cast: dict[str, tuple[str, str]]) -> None:
@@ -110,7 +110,7 @@ class Simulation:
         mix = self._mix()
         try:
             while story.step < self.steps:
-                for _ in range(self.rng.choice((1, 1, 1, 2, 3, 6))):
+                for _ in range(self.rng.choice((1, 1, 2, 3, 5, 10))):
                     story.step += 1
                     (action,) = self.rng.choices(list(mix), list(mix.values()))
                     story.did[action.__name__.strip("_")] += 1
@@ -157,12 +157,12 @@ class Simulation:
             actions.person_cancels: 1,
             actions.pause: 0.7,
             self._tick: 12,
-            self._sleep_long: 1,
+            self._sleep_long: 0.7,
             self._set_clock: 0.3,
             self._change_policy: 0.5,
-            self._kill: 0.25,
-            self._restart: 0.1,
-            self._lose_counters: 0.2,
+            self._kill: 0.1,
+            self._restart: 0.05,
+            self._lose_counters: 0.15,
         }
         return {
             action: weight * self.rng.choice((0, 0.3, 1, 1, 1, 3)) for action, weight in usual.items()

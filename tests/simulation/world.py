@@ -34,6 +34,7 @@ CAST: dict[str, dict[str, Any]] = {
     "fay": {},
     "gus": {},
 }
+CREW = ("ada", "bo", "cy")
 _START = 1_767_225_600.0  # midnight UTC
 
 

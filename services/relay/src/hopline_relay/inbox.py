@@ -10,6 +10,7 @@ from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_directory import Directory
 from hopline_rpc import telemetry
+from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock
 from hopline_rpc.paging import fit
 from hopline_rpc.principals import Principal
@@ -66,6 +67,7 @@ class Inbox:
         self._renew_at: dict[tuple[str, str], float] = {}
         self._pulled_at: dict[tuple[str, str], float] = {}
         self._renewals: Batcher[tuple[str, str], None] = Batcher("pull leases", self._renew)
+        self._taking: set[asyncio.Task[list[Start]]] = set()
 
     # --- taking -----------------------------------------------------------------------------------
 
@@ -158,7 +160,24 @@ class Inbox:
         ]
 
     async def _take(self, principal: Principal, standing: Standing, rows: Sequence[Record]) -> list[Start]:
-        """Make queued turns running, as one in the session of the call."""
+        """Make queued turns running, as one in the session of the call.
+
+        A caller that goes away does not stop it half way: what the quota service counts as running then
+        would never end.
+        """
+        work = detach(self._take_all(principal, standing, rows), name="inbox taking")
+        self._taking.add(work)
+        work.add_done_callback(self._taken)
+        return await asyncio.shield(work)
+
+    def _taken(self, work: asyncio.Task[list[Start]]) -> None:
+        self._taking.discard(work)
+        if not work.cancelled():
+            work.exception()  # whoever waited has seen it; nobody may be left to
+
+    async def _take_all(
+        self, principal: Principal, standing: Standing, rows: Sequence[Record]
+    ) -> list[Start]:
         await self._admission.begin([_begin(row) for row in rows])
         spans = {row.id: telemetry.reserve(row.traceparent) for row in rows}
         turn_seconds = self._directory.policy(principal.workspace_id).turn_seconds
@@ -273,6 +292,8 @@ class Inbox:
 
     async def drained(self) -> None:
         """Wait until nothing is under way."""
+        while self._taking:
+            await asyncio.wait(set(self._taking))
         await self._renewals.drained()
 
     async def _renew(self, agents: list[tuple[str, str]]) -> list[None]:

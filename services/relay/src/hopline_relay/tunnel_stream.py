@@ -175,6 +175,8 @@ class Stream:
             self._outbox.close()
         except HoplineError as error:
             self.fail(error)
+        except grpc.aio.UsageError:
+            return  # the worker has hung up meanwhile: there is nobody to tell
         except Exception as error:
             self.fail(internal(error, log))
 

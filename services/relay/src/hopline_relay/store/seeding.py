@@ -94,7 +94,8 @@ def _add_days(connection: Connection, seed: pb.SeedRequest, workspace_id: str, n
                 deliveries.c.message_id == messages.c.id,
             ),
         )
-        .where(recent, deliveries.c.recipient_kind == "agent")
+        # What the mesh itself says is nobody's quota: it is not charged when it is written either.
+        .where(recent, deliveries.c.recipient_kind == "agent", messages.c.from_kind != "mesh")
         .group_by(deliveries.c.recipient_id, messages.c.day)
     )
     for agent_id, day, count in connection.execute(received):
