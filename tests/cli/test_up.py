@@ -60,6 +60,7 @@ def test_it_says_where_everything_listens_and_leaves_nothing_behind(start: Start
     assert up.process.returncode == 0
     assert not (up.data / "endpoints.json").exists()
     assert token not in json.dumps(told) + out + err
+    assert '"level": "warning"' not in err
     assert psutil.wait_procs(family, timeout=20)[1] == []
 
 

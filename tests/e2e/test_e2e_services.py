@@ -63,4 +63,5 @@ async def test_the_last_to_leave_takes_the_addresses_away(served: ServedMesh) ->
         assert await process.ended() == 0
         if left < len(SERVICES):
             assert served.endpoints[name] is None
+        assert '"level": "warning"' not in process.said
     await until(lambda: not served.endpoints_file.exists(), "the end of endpoints.json")

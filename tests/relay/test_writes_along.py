@@ -17,9 +17,7 @@ async def _asked_and_answered(mesh: RelayMesh) -> None:
     ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
     worker = await mesh.worker(bob)
     asking = asyncio.create_task(ada.ask(bob, wait=50))
-    while not (claimed := await worker.claim(1)):
-        await asyncio.sleep(0)
-    await worker.end(claimed[0], "yes")
+    await worker.end(await worker.next(), "yes")
     assert (await asking).reply == "yes"
 
 

@@ -175,7 +175,8 @@ class Interceptor:
         method.stats.record(seconds, reason)
         if span is not None:
             telemetry.end_rpc_span(span, outcome.code, reason)
-        worth_a_look = reason in _OUR_FAILURES and method.rules.traced
+        # What this service ended itself, when it drains for one, is no failure.
+        worth_a_look = reason in _OUR_FAILURES and method.rules.traced and call.ending is None
         level = logging.WARNING if worth_a_look else logging.DEBUG
         if log.isEnabledFor(level):
             log.log(

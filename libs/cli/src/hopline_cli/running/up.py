@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -108,8 +107,6 @@ async def run_up(data: Path, config_file: Path | None, *, any_port: bool, out: O
             _tell(out, directory.announce(mesh.addresses), data, is_first=is_first)
             settle_collector()
             await stop.wait()
-            # Streams between the services end now, as they should: no reason to warn.
-            logging.getLogger("hopline.rpc").setLevel(logging.ERROR)
             if not out.as_json:
                 out.line("draining …")
                 out.flush()
