@@ -200,6 +200,15 @@ async def test_an_answer_that_crosses_the_calling_off_is_delivered_again(mesh: F
     assert mesh.handlers.handed_back == ["trn_asked"]
 
 
+async def test_messages_that_cross_the_calling_off_are_unread_again(mesh: FakeMesh) -> None:
+    worker = await attached(mesh)
+    await worker.say(call(take_inbox=msg.TakeInboxRequest()))
+    await result(worker)
+    await worker.say(cancel())
+    await worker.beat()
+    assert mesh.handlers.handed_back == ["msg_taken"]
+
+
 async def test_an_answer_that_was_never_written_is_delivered_again(mesh: FakeMesh) -> None:
     worker = await attached(mesh)
     answer = waits(mesh)

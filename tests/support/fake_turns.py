@@ -251,10 +251,10 @@ class FakeHandlers:
         self, principal: Principal, request: msg.TakeInboxRequest, *, turn_id: str = ""
     ) -> msg.TakeInboxResponse:
         await self._note("take_inbox", principal, request, turn_id)
-        return msg.TakeInboxResponse(remaining=3)
+        return msg.TakeInboxResponse(messages=[msg.Message(id="msg_taken")], remaining=3)
 
-    async def hand_back(self, principal: Principal, view: msg.TurnView) -> None:
-        self.handed_back.append(view.turn_id)
+    def lost(self, principal: Principal, handed: msg.TurnView | tuple[str, ...]) -> None:
+        self.handed_back += [handed.turn_id] if isinstance(handed, msg.TurnView) else handed
 
 
 def completed(reply: str, turn_id: str = "trn_asked") -> msg.TurnView:

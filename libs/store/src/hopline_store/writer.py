@@ -136,10 +136,15 @@ class Writer:
         result: T = await self._enqueue("", op)
         return result
 
-    def post(self, op: Callable[[Connection], object]) -> None:
-        """Run `op` in a transaction that nobody waits for; a failure is logged. Not bounded."""
+    def post(self, op: Callable[[Connection], object], failed: Callable[[BaseException], None]) -> None:
+        """Run `op` in a transaction that nobody waits for; `failed` gets what it fails with. Not bounded."""
         self._check_open()
-        self._put("", op).add_done_callback(_log_failure)
+
+        def look(done: asyncio.Future[Any]) -> None:
+            if not done.cancelled() and (error := done.exception()) is not None:
+                failed(error)
+
+        self._put("", op).add_done_callback(look)
 
     async def submit(self, kind: str, item: Any) -> Any:
         """Queue an item for the handler of its kind and return its result once that is committed."""
@@ -164,6 +169,11 @@ class Writer:
     def on_committed(self, hook: Callable[[], object]) -> None:
         """Run `hook` on the event loop after each commit, before the results are handed out."""
         self._hooks.append(hook)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more is taken."""
+        return self._closed
 
     @property
     def queued(self) -> int:
@@ -345,11 +355,6 @@ class Writer:
             except Exception:
                 log.warning("a connection could not be closed", exc_info=True)
             self._conn = None
-
-
-def _log_failure(done: asyncio.Future[Any]) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        log.warning("what nobody waits for could not be written: %r", error)
 
 
 def _in_savepoint(conn: Connection, unit: _Unit) -> list[_Outcome]:

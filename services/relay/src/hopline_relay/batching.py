@@ -6,15 +6,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from hopline_rpc.calls import detach
+from hopline_rpc.clock import Clock, Handle
 from hopline_rpc.errors import HoplineError
 
 log = logging.getLogger("hopline.relay")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_RETRY_SECONDS: Final = 1.0
 
 Handler = Callable[[list[Item]], Awaitable[Sequence[Result | BaseException]]]
 
@@ -26,11 +29,18 @@ class Batcher(Generic[Item, Result]):
     """Calls `handler` with at most `most` items at once, one call after the other, in order of arrival.
 
     The handler returns a result or an exception for each. A caller that goes away does not end the work.
-    Over `bound` waiting items new ones are `overloaded`.
+    Over `bound` waiting items new ones are `overloaded`. With a `clock`, what was posted is tried again
+    every second while it fails for a reason that passes, such as a full disk.
     """
 
     def __init__(
-        self, name: str, handler: Handler[Item, Result], *, most: int = 128, bound: int = 8192
+        self,
+        name: str,
+        handler: Handler[Item, Result],
+        *,
+        most: int = 128,
+        bound: int = 8192,
+        clock: Clock | None = None,
     ) -> None:
         self._name = name
         self._handler = handler
@@ -38,6 +48,10 @@ class Batcher(Generic[Item, Result]):
         self._bound = bound
         self._waiting: deque[_Entry[Item, Result]] = deque()
         self._running: asyncio.Task[None] | None = None
+        self._clock = clock
+        self._again: deque[Item] = deque()
+        self._alarm: Handle | None = None
+        self._draining = False
 
     async def submit(self, item: Item) -> Result:
         """Add an item and wait for its result."""
@@ -56,9 +70,14 @@ class Batcher(Generic[Item, Result]):
         self._add(item, None)
 
     async def drained(self) -> None:
-        """Wait until nothing is queued or under way."""
-        while self._running is not None:
-            await asyncio.wait({self._running})
+        """Wait until nothing is queued or under way; what has failed before is tried once more, now."""
+        self._try_again()
+        self._draining = True
+        try:
+            while self._running is not None:
+                await asyncio.wait({self._running})
+        finally:
+            self._draining = False
 
     def _add(self, item: Item, future: asyncio.Future[Result] | None) -> None:
         self._waiting.append((item, future))
@@ -78,13 +97,31 @@ class Batcher(Generic[Item, Result]):
             results = await self._handler([item for item, _ in batch])
         except Exception as error:
             results = [error] * len(batch)
-        for (_, future), result in zip(batch, results, strict=True):
+        for (item, future), result in zip(batch, results, strict=True):
             if future is None:
                 if isinstance(result, BaseException):
-                    log.warning("%s: %r", self._name, result)
+                    self._failed(item, result)
             elif future.done():
                 continue
             elif isinstance(result, BaseException):
                 future.set_exception(result)
             else:
                 future.set_result(result)
+
+    def _failed(self, item: Item, error: BaseException) -> None:
+        """Keep a posted item for another try where that may help."""
+        passes = isinstance(error, HoplineError) and error.retryable
+        if self._clock is None or self._draining or not passes:
+            log.warning("%s: %r", self._name, error)
+            return
+        self._again.append(item)
+        if self._alarm is None:
+            log.warning("%s: tried again until it works: %s", self._name, error)
+            self._alarm = self._clock.call_later(_RETRY_SECONDS, self._try_again)
+
+    def _try_again(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        while self._again:
+            self._add(self._again.popleft(), None)

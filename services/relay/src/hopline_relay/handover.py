@@ -36,7 +36,7 @@ class HandOver:
         self._signals = signals
         self._ids = ids
         self._clock = clock
-        self._batches: Batcher[Key, None] = Batcher("answers taken back", self._treat)
+        self._batches: Batcher[Key, None] = Batcher("answers taken back", self._treat, clock=clock)
 
     def back(self, workspace_id: str, turn_id: str) -> None:
         """Deliver the outcome of this turn as a message: the call that it was handed to is gone."""

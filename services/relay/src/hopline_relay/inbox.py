@@ -16,7 +16,7 @@ from hopline_rpc.paging import fit
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, bindparam, func, select, update
 
-from hopline_relay.admission import Admission
+from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.batching import Batcher
 from hopline_relay.callers import Inboxes, Standing, actor_of, no_message, require_active, stand
 from hopline_relay.claims import Found, given_back, load, may_still, withdrawal
@@ -40,6 +40,9 @@ _RENEW_SECONDS: Final = 30.0
 # How long after its last pull an agent counts as one that pulls.
 _PULLS_SECONDS: Final = 600.0
 _TRIES: Final = 5
+
+Unseen = tuple[str, str, tuple[str, ...]]
+"""Workspace, agent, and ids of messages that were taken for it and never reached it."""
 
 
 class Inbox:
@@ -67,6 +70,7 @@ class Inbox:
         self._renew_at: dict[tuple[str, str], float] = {}
         self._pulled_at: dict[tuple[str, str], float] = {}
         self._renewals: Batcher[tuple[str, str], None] = Batcher("pull leases", self._renew)
+        self._returns: Batcher[Unseen, None] = Batcher("messages put back", self._put_back, clock=clock)
         self._taking: set[asyncio.Task[list[Start]]] = set()
 
     # --- taking -----------------------------------------------------------------------------------
@@ -90,10 +94,19 @@ class Inbox:
                 await self._wait(news, left)
             finally:
                 self._signals.ignore(agent, news)
-        response = pb.TakeInboxResponse(remaining=await self.unread(principal))
-        if taken:
-            await self._show(principal, taken, response)
+        try:
+            response = pb.TakeInboxResponse(remaining=await self.unread(principal))
+            if taken:
+                await self._show(principal, taken, response)
+        except BaseException:
+            self.put_back(principal, [start.row.message_id for start in taken])
+            raise
         return response
+
+    def put_back(self, principal: Principal, message_ids: Sequence[str]) -> None:
+        """Make messages unread again that were taken by a call whose caller has not got them."""
+        if message_ids:
+            self._returns.post((principal.workspace_id, principal.id, tuple(message_ids)))
 
     async def take_shown(self, principal: Principal, standing: Standing, message_ids: Sequence[str]) -> None:
         """Take the unread ones among messages that the agent is about to be shown."""
@@ -162,20 +175,22 @@ class Inbox:
     async def _take(self, principal: Principal, standing: Standing, rows: Sequence[Record]) -> list[Start]:
         """Make queued turns running, as one in the session of the call.
 
-        A caller that goes away does not stop it half way: what the quota service counts as running then
-        would never end.
+        A caller that goes away does not stop it half-way: what it took is put back when it is done.
         """
-        work = detach(self._take_all(principal, standing, rows), name="inbox taking")
+        work = detach(self._make_running(principal, standing, rows), name="take messages")
         self._taking.add(work)
-        work.add_done_callback(self._taken)
-        return await asyncio.shield(work)
+        work.add_done_callback(self._taking.discard)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            work.add_done_callback(lambda done: self._nobody_waits(principal, done))
+            raise
 
-    def _taken(self, work: asyncio.Task[list[Start]]) -> None:
-        self._taking.discard(work)
-        if not work.cancelled():
-            work.exception()  # whoever waited has seen it; nobody may be left to
+    def _nobody_waits(self, principal: Principal, done: asyncio.Task[list[Start]]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self.put_back(principal, [start.row.message_id for start in done.result()])
 
-    async def _take_all(
+    async def _make_running(
         self, principal: Principal, standing: Standing, rows: Sequence[Record]
     ) -> list[Start]:
         await self._admission.begin([_begin(row) for row in rows])
@@ -294,7 +309,31 @@ class Inbox:
         """Wait until nothing is under way."""
         while self._taking:
             await asyncio.wait(set(self._taking))
+        await self._returns.drained()
         await self._renewals.drained()
+
+    async def _put_back(self, unseen: list[Unseen]) -> list[None]:
+        def find(connection: Connection) -> dict[str, Record]:
+            return {
+                row.id: row
+                for workspace_id, agent_id, message_ids in unseen
+                for row in queues.running_of(connection, workspace_id, agent_id)
+                if row.batch_id and row.message_id in message_ids
+            }
+
+        rows = await self._journal.read(find)
+        # Told first: while they run in the record nobody takes them, whose start this could undo.
+        await self._admission.told_ends([requeued_item(row, row.attempt) for row in rows.values()])
+
+        def op(book: Book) -> None:
+            still = [row for row in find(book.connection).values() if row.id in rows]
+            turn_store.requeue(
+                book, still, lambda each: self._directory.policy(each).queue_seconds, free=True
+            )
+
+        await self._journal.write(op)
+        self._signals.claimable({(row.workspace_id, row.agent_id) for row in rows.values()})
+        return [None] * len(unseen)
 
     async def _renew(self, agents: list[tuple[str, str]]) -> list[None]:
         def op(book: Book) -> list[tuple[str, str]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from hopline_rpc.clock import Clock, Handle
+from hopline_rpc.errors import HoplineError
 from hopline_store import Database, after_commit
 from sqlalchemy import Connection, bindparam, select, true
 
@@ -13,10 +16,13 @@ from hopline_relay.store.book import Book
 from hopline_relay.store.schema import instances, quota_epochs
 from hopline_relay.store.sql import Statement
 
+log = logging.getLogger("hopline.relay")
+
 T = TypeVar("T")
 
 # How long what nobody waits for lies about for a transaction to go with.
 _ALONG_SECONDS: Final = 0.1
+_RETRY_SECONDS: Final = 1.0
 
 _FENCE = Statement(
     select(quota_epochs.c.epoch, instances.c.ended_at)
@@ -59,10 +65,16 @@ class Journal:
         return await self.database.writer.run(self._transaction(op, epoch))
 
     def along(self, op: Callable[[Book], object]) -> None:
-        """Run `op` with the next commit, a moment from now at the latest; nobody waits for it."""
+        """Run `op` with the next commit, a moment from now at the latest; nobody waits for it.
+
+        While the store cannot take it, it is tried again.
+        """
+        self._add_along(op, _ALONG_SECONDS)
+
+    def _add_along(self, op: Callable[[Book], object], seconds: float) -> None:
         self._along.append(op)
         if self._flush is None:
-            self._flush = self.clock.call_later(_ALONG_SECONDS, self._send_along)
+            self._flush = self.clock.call_later(seconds, self._send_along)
 
     def _send_along(self) -> None:
         if self._flush is None:
@@ -71,7 +83,14 @@ class Journal:
         self._flush = None
         along, self._along = self._along, []
         for op in along:
-            self.database.writer.post(self._transaction(op))
+            self.database.writer.post(self._transaction(op), partial(self._not_sent, op))
+
+    def _not_sent(self, op: Callable[[Book], object], error: BaseException) -> None:
+        passes = isinstance(error, HoplineError) and error.retryable
+        if passes and not self.database.writer.closed:
+            self._add_along(op, _RETRY_SECONDS)
+        else:
+            log.warning("what nobody waits for could not be written: %r", error)
 
     def _transaction(self, op: Callable[[Book], T], epoch: int | None = None) -> Callable[[Connection], T]:
         def transaction(connection: Connection) -> T:

@@ -9,13 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from google.protobuf import json_format
-from hopline.relay.v1.message_pb2 import (
-    DESCRIPTOR,
-    TURN_STATUS_CANCELED,
-    TURN_STATUS_COMPLETED,
-    TURN_STATUS_FAILED,
-    TurnView,
-)
+from hopline.relay.v1.message_pb2 import DESCRIPTOR
 from hopline.runtime.v1.tunnel_pb2 import Call, CallError, CallResult, RelayItem
 from hopline_rpc.calls import CallInfo, detach, set_current_call
 from hopline_rpc.errors import HoplineError, internal, invalid, too_late
@@ -26,8 +20,8 @@ from hopline_rpc.rules import rules_of_service
 from hopline_rpc.telemetry import RpcSpans, end_rpc_span
 from hopline_rpc.validation import check
 
-from hopline_relay.dispatch import Attachment, Dispatcher
-from hopline_relay.servicers.messages import MessageHandlers
+from hopline_relay.dispatch import Attachment
+from hopline_relay.servicers.messages import Handed, MessageHandlers, handed
 
 _SERVICE: Final = DESCRIPTOR.services_by_name["MessageService"].full_name
 _METHODS: Final = {
@@ -41,7 +35,6 @@ _METHODS: Final = {
 _RULES: Final = rules_of_service(_SERVICE)
 # Those that may wait: cancelling them ends the wait. The others are short and run to their end.
 _WAITS: Final = frozenset({"ask", "check", "take_inbox"})
-_ENDED: Final = frozenset({TURN_STATUS_COMPLETED, TURN_STATUS_FAILED, TURN_STATUS_CANCELED})
 # Results that a worker may still call off because they crossed its CallCanceled.
 _REMEMBERED: Final = 64
 # Outstanding calls of one attachment: enough for each turn to ask two peers, and some.
@@ -59,7 +52,6 @@ class TunnelCalls:
         attachment: Attachment,
         caller: Callable[[], Awaitable[Principal]],
         handlers: MessageHandlers,
-        dispatcher: Dispatcher,
         ids: IdMaker,
         spans: RpcSpans,
         refused: Refused,
@@ -67,14 +59,13 @@ class TunnelCalls:
         self._attachment = attachment
         self._caller = caller
         self._handlers = handlers
-        self._dispatcher = dispatcher
         self._ids = ids
         self._spans = spans
         self._refused = refused
         self._limit = _CALLS + 2 * attachment.max_turns
         self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
         self._writes: dict[str, set[asyncio.Task[None]]] = {}
-        self._handed: OrderedDict[int, TurnView] = OrderedDict()
+        self._handed: OrderedDict[int, Handed] = OrderedDict()
 
     def start(self, call: Call) -> None:
         """Run a call as a task of its own; its result goes out with the next frame."""
@@ -101,10 +92,10 @@ class TunnelCalls:
         self.not_received(call_id)
 
     def not_received(self, call_id: int) -> None:
-        """Undo the handing over of an answer that the worker has not received."""
-        view = self._handed.pop(call_id, None)
-        if view is not None:
-            self._dispatcher.spawn(self._handlers.hand_back(self._attachment.principal, view))
+        """Undo the handing over of an answer, or of messages, that the worker has not received."""
+        given = self._handed.pop(call_id, None)
+        if given is not None:
+            self._handlers.lost(self._attachment.principal, given)
 
     def writes_of(self, turn_id: str) -> set[asyncio.Task[None]]:
         """The sends and replies of a turn that have not been answered yet: its end comes after them."""
@@ -175,15 +166,13 @@ class TunnelCalls:
             result.error.CopyFrom(_error(outcome))
         else:
             getattr(result, method).CopyFrom(outcome)
-            if method in {"ask", "check"} and outcome.turn.status in _ENDED:
-                self._remember(call_id, outcome.turn)
+            self._remember(call_id, handed(outcome))
         self._attachment.sink.send(RelayItem(call_result=result))
 
-    def _remember(self, call_id: int, view: TurnView) -> None:
-        slim = TurnView()
-        slim.CopyFrom(view)
-        slim.ClearField("reply")
-        self._handed[call_id] = slim
+    def _remember(self, call_id: int, given: Handed | None) -> None:
+        if given is None:
+            return
+        self._handed[call_id] = given
         if len(self._handed) > _REMEMBERED:
             self._handed.popitem(last=False)
 

@@ -247,7 +247,6 @@ class Stream:
             attachment,
             caller,
             self._tunnels.handlers,
-            self._dispatcher,
             self._tunnels.ids,
             self._spans,
             self._tunnels.refused,

@@ -21,6 +21,23 @@ from hopline_relay.threads import Threads
 from hopline_relay.view import Views
 
 _DEFAULT_INBOX = 50
+_ENDED = frozenset({pb.TURN_STATUS_COMPLETED, pb.TURN_STATUS_FAILED, pb.TURN_STATUS_CANCELED})
+
+
+Handed = pb.TurnView | tuple[str, ...]
+"""What a call may hand over that its caller can lose: an answer, or the ids of messages from the inbox."""
+
+
+def handed(response: Any) -> Handed | None:
+    """Return what must be delivered again if this response is lost; None where nothing is lost with it."""
+    if isinstance(response, pb.TakeInboxResponse):
+        return tuple(message.id for message in response.messages) or None
+    if isinstance(response, pb.AskResponse | pb.CheckResponse) and response.turn.status in _ENDED:
+        slim = pb.TurnView()
+        slim.CopyFrom(response.turn)
+        slim.ClearField("reply")
+        return slim
+    return None
 
 
 class MessageHandlers:
@@ -140,13 +157,12 @@ class MessageHandlers:
             turn_id=turn_id,
         )
 
-    async def hand_back(self, principal: Principal, view: pb.TurnView) -> None:
-        """Deliver an answer again that `ask` or `check` returned and the caller never received."""
-        self.lost(principal, view)
-
-    def lost(self, principal: Principal, view: pb.TurnView) -> None:
-        """The same, from a callback."""
-        self._asks.hand_back(principal, view)
+    def lost(self, principal: Principal, handed: Handed) -> None:
+        """Deliver again what a call returned and its caller never received."""
+        if isinstance(handed, pb.TurnView):
+            self._asks.hand_back(principal, handed)
+        else:
+            self._inbox.put_back(principal, handed)
 
 
 class MessageServicer(MessageServiceServicer):
@@ -172,19 +188,22 @@ class MessageServicer(MessageServiceServicer):
         """Ask and wait."""
         principal = current_principal()
         response = await self._handlers.ask(principal, request)
-        self._take_back_if_lost(principal, response.turn, context)
+        self._take_back_if_lost(principal, response, context)
         return response
 
     async def Check(self, request: pb.CheckRequest, context: Any) -> pb.CheckResponse:
         """Look, or wait."""
         principal = current_principal()
         response = await self._handlers.check(principal, request)
-        self._take_back_if_lost(principal, response.turn, context)
+        self._take_back_if_lost(principal, response, context)
         return response
 
     async def TakeInbox(self, request: pb.TakeInboxRequest, context: Any) -> pb.TakeInboxResponse:
         """Take unread messages."""
-        return await self._handlers.take_inbox(current_principal(), request)
+        principal = current_principal()
+        response = await self._handlers.take_inbox(principal, request)
+        self._take_back_if_lost(principal, response, context)
+        return response
 
     async def PeekInbox(self, request: pb.PeekInboxRequest, context: Any) -> pb.PeekInboxResponse:
         """Look at unread messages."""
@@ -198,14 +217,15 @@ class MessageServicer(MessageServiceServicer):
         """List a thread's messages."""
         return await self._threads.list_messages(current_principal(), request)
 
-    def _take_back_if_lost(self, principal: Principal, view: pb.TurnView, context: Any) -> None:
-        """Have an answer delivered again when the response that carried it could not be written."""
-        if not view.has_reply and not view.error.code:
+    def _take_back_if_lost(self, principal: Principal, response: Any, context: Any) -> None:
+        """Have what a response carried delivered again when the response could not be written."""
+        given = handed(response)
+        if given is None:
             return
 
         def finished(ended: Any) -> None:
             if ended.cancelled():
-                self._handlers.lost(principal, view)
+                self._handlers.lost(principal, given)
 
         context.add_done_callback(finished)
 
