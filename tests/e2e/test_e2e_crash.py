@@ -170,7 +170,7 @@ async def charges_match_the_record(mesh: MeshProcess, space: Space, agent: Agent
     [(sent,)] = mesh.rows("SELECT count(*) FROM messages WHERE from_id = ? AND day = ?", agent.id, today)
     [(received,)] = mesh.rows(
         "SELECT count(*) FROM deliveries d JOIN messages m ON m.id = d.message_id"
-        " WHERE d.recipient_id = ? AND m.day = ?",
+        " WHERE d.recipient_id = ? AND m.day = ? AND m.kind <> 'notice'",
         agent.id,
         today,
     )

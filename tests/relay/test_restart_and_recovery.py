@@ -6,6 +6,7 @@ import asyncio
 
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_relay import recovery
+from hopline_relay.domain.values import PULL_LEASE_SECONDS
 from hopline_relay.store import seeding
 from hopline_relay.turns import ClaimedTurn
 
@@ -132,3 +133,29 @@ async def test_what_the_mesh_itself_said_is_counted_neither_before_nor_after_the
     await mesh.forget_counters(1000)
     await bob.send(ada)
     assert (await mesh.usage(ada)).received_today == 1
+
+
+async def test_a_clock_set_back_over_a_restart_holds_no_pulled_message_for_longer_than_its_lease(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    view = await ada.ask(bob)
+    assert len((await bob.take()).messages) == 1
+    await mesh.close()
+    mesh.clock.skip(-2 * 86_400)
+    await mesh.open()
+    await mesh.skip(PULL_LEASE_SECONDS)
+    await mesh.passes(1)
+    assert [message.id for message in (await bob.take()).messages] == [view.message_id]
+    await bob.reply(view.message_id, "after all")
+    assert (await ada.check(view.turn_id)).reply == "after all"
+
+
+async def test_a_notice_of_the_mesh_costs_nothing_before_and_after_a_restart(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    worker = await mesh.worker(bob)
+    await ada.ask(bob)
+    await worker.end(await worker.next(), failure="no luck")
+    before = (await mesh.usage(ada)).received_today
+    await mesh.reopen()
+    assert (await mesh.usage(ada)).received_today == before == 0

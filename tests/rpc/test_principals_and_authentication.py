@@ -153,6 +153,16 @@ async def test_a_key_signs_from_its_time_on_and_both_are_accepted(world: World) 
     world.verifier.verify(second)
 
 
+def test_a_clock_set_back_before_every_key_signs_with_the_oldest(world: World) -> None:
+    keys = [
+        new_signing_key("k3", world.clock.now() + 90_000),
+        new_signing_key("k2", world.clock.now() + 80_000),
+    ]
+    world.published["k2"] = keys[1].public()
+    signed = AssertionSigner(keys, MESH, world.clock).sign(AGENT)
+    assert world.verifier.verify(signed).id == AGENT.id
+
+
 def test_keys_survive_being_stored() -> None:
     key = new_signing_key("k1")
     raw = key.private.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())

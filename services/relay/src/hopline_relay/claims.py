@@ -74,10 +74,10 @@ class Claims:
         for wish, row in found.turns:
             message = found.messages[row.workspace_id, row.message_id]
             (reachable if may_still(self._directory, row, message) else withdrawn).append((wish, row))
-        claimed = await self._start(reachable, found)
+        # Before anything runs: a failure here would leave what was started in nobody's hands.
         for _, row in withdrawn:
             await self._endings.end(Ending(withdrawal(row)))
-        return claimed
+        return await self._start(reachable, found)
 
     def _active(self, wish: ClaimWish) -> bool:
         agent = self._directory.agent(wish.workspace_id, wish.agent_id)

@@ -11,7 +11,7 @@ from hopline_rpc.clock import Clock
 from sqlalchemy import select, update
 
 from hopline_relay.cancel import Cancels
-from hopline_relay.domain.values import LEASE_SECONDS, Fault
+from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS, Fault
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
@@ -38,9 +38,12 @@ async def begin(journal: Journal, inbox: Inbox, clock: Clock) -> None:
         running = connection.execute(
             select(turns).where(turns.c.due_at.is_not(None), turns.c.state == "running")
         ).all()
-        alone = [row for row in running if not row.batch_id]
-        turn_store.set_leases(book, [(row, until) for row in alone], journal.instance_id)
-        return [(row.workspace_id, row.agent_id) for row in running if row.batch_id]
+        pulled = [row for row in running if row.batch_id]
+        leases = [(row, until) for row in running if not row.batch_id]
+        # No lease is longer than from now on: the clock may have been set back since.
+        leases += [(row, min(row.lease_until, book.now + PULL_LEASE_SECONDS)) for row in pulled]
+        turn_store.set_leases(book, leases, journal.instance_id)
+        return [(row.workspace_id, row.agent_id) for row in pulled]
 
     inbox.remember(await journal.write(op))
 
