@@ -505,3 +505,15 @@ async def test_what_nobody_waits_for_is_written_too_and_its_failure_disturbs_nob
     await on_file.writer.run(insert("waited for"))
     assert await on_file.reader.run(names) == ["posted", "waited for"]
     assert len(failures) == 1
+
+
+def test_a_damaged_file_is_named_in_one_line_when_it_is_opened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "damaged.db"
+    file.write_bytes(b"no database at all, " * 500)
+    with pytest.raises(HoplineError) as caught:
+        open_database(file, migrations="hopline_relay.migrations")
+    assert caught.value.reason == "unavailable"
+    assert caught.value.message == f"the store's file is not a database: {file}"
+    assert "Traceback" not in caplog.text

@@ -71,7 +71,8 @@ def open_database(
         text = store_failure(error)
         if text is None:
             raise
-        raise unavailable(error, text) from None
+        file = make_url(url).database if isinstance(url, str) else url
+        raise unavailable(error, f"{text}: {file}") from None
     except BaseException:
         engine.dispose()
         raise

@@ -42,6 +42,9 @@ def store_failure(error: BaseException) -> str | None:
 
 
 def unavailable(error: BaseException, text: str) -> HoplineError:
-    """Log a broken store in full, and return what its callers get."""
-    log.error("%s", text, exc_info=error)
+    """Log a broken store with its driver's words, and return what its callers get.
+
+    One line: while a disk is full every call comes by here, and where in our code it did says nothing.
+    """
+    log.error("%s: %s", text, error.orig if isinstance(error, DBAPIError) else error)
     return HoplineError("unavailable", text, retry_after=1.0)
