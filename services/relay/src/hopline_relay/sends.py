@@ -7,7 +7,8 @@ written one by one, so that a bad message fails alone. `request_id` is looked up
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
@@ -18,11 +19,11 @@ from sqlalchemy.exc import IntegrityError
 
 from hopline_relay import spans
 from hopline_relay.admission import Admission, end_item, refused
-from hopline_relay.batching import Batcher
 from hopline_relay.callers import Inboxes
 from hopline_relay.drafts import Draft, Ready, Sent, SentCopy, sent_of
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import FencedError, Journal
+from hopline_relay.pipeline import Pipeline
 from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
 from hopline_relay.signals import Signals
@@ -46,6 +47,14 @@ class _Again(Exception):  # noqa: N818 - not an error: the draft is to be prepar
 
 _AGAIN: Final = _Again()
 Result = Sent | BaseException
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Drafts on their way: for each its result, or what is ready to be written once it is admitted."""
+
+    results: list[Ready | Result]
+    epoch: int = 0
 
 
 class Sends:
@@ -76,7 +85,7 @@ class Sends:
         self._replies = replies
         self._inboxes = inboxes
         self._clock = clock
-        self._batches: Batcher[Draft, Sent] = Batcher("sends", self._treat)
+        self._batches: Pipeline[Draft, Sent] = Pipeline("sends", self._begin)
         self._under_way: dict[Key, tuple[bytes, asyncio.Future[Sent]]] = {}
 
     async def send(self, draft: Draft) -> Sent:
@@ -104,13 +113,18 @@ class Sends:
         if not work.cancelled():
             work.exception()  # whoever waited has seen it; nobody may be left to
 
-    async def _treat(self, drafts: list[Draft]) -> list[Result]:
-        results: list[Result] = [_AGAIN] * len(drafts)
-        for _ in range(_TRIES):
+    async def _begin(self, drafts: list[Draft]) -> Awaitable[list[Result]]:
+        """Bring a batch as far as admission; what is admitted first is written first."""
+        return asyncio.create_task(self._finish(drafts, await self._admit(drafts)))
+
+    async def _finish(self, drafts: list[Draft], batch: _Batch) -> list[Result]:
+        results = await self._write_admitted(batch)
+        for _ in range(_TRIES - 1):
             left = [index for index, result in enumerate(results) if result is _AGAIN]
             if not left:
                 break
-            for index, result in zip(left, await self._round([drafts[i] for i in left]), strict=True):
+            again = await self._write_admitted(await self._admit([drafts[index] for index in left]))
+            for index, result in zip(left, again, strict=True):
                 results[index] = result
         for index, result in enumerate(results):
             if result is _AGAIN:
@@ -129,12 +143,25 @@ class Sends:
 
     # --- one round --------------------------------------------------------------------------------
 
-    async def _round(self, drafts: Sequence[Draft]) -> list[Result]:
+    async def _admit(self, drafts: Sequence[Draft]) -> _Batch:
+        """Prepare drafts, and have the counters decide those that can be sent."""
         facts = await self._look_up(drafts)
-        prepared = [self._prepare(draft, facts) for draft in drafts]
-        waiting = [each for each in prepared if isinstance(each, Ready)]
-        written = iter(await self._admit_and_write(waiting))
-        return [next(written) if isinstance(each, Ready) else each for each in prepared]
+        batch = _Batch([self._prepare(draft, facts) for draft in drafts])
+        waiting = [(index, each) for index, each in enumerate(batch.results) if isinstance(each, Ready)]
+        if not waiting:
+            return batch
+        try:
+            batch.epoch, decisions = await self._admission.admit([ready.item for _, ready in waiting])
+        except HoplineError as error:
+            for index, _ in waiting:
+                batch.results[index] = error
+            return batch
+        for (index, ready), decision in zip(waiting, decisions, strict=True):
+            if decision.HasField("refusal"):
+                batch.results[index] = refused(decision.refusal, self._clock.now(), self._namer(ready))
+            else:
+                _take_decision(ready, decision.admitted)
+        return batch
 
     def _prepare(self, draft: Draft, facts: Facts) -> Ready | Result:
         try:
@@ -168,27 +195,13 @@ class Sends:
         now = self._clock.now()
         return await self._journal.read(lambda connection: look_up(connection, names, now))
 
-    async def _admit_and_write(self, waiting: Sequence[Ready]) -> list[Result]:
-        if not waiting:
-            return []
-        try:
-            epoch, decisions = await self._admission.admit([ready.item for ready in waiting])
-        except HoplineError as error:
-            return [error] * len(waiting)
-        results: list[Result] = [_AGAIN] * len(waiting)
-        admitted = []
-        for index, (ready, decision) in enumerate(zip(waiting, decisions, strict=True)):
-            if decision.HasField("refusal"):
-                results[index] = refused(decision.refusal, self._clock.now(), self._namer(ready))
-                continue
-            _take_decision(ready, decision.admitted)
-            admitted.append((index, ready))
-        written = await self._write([ready for _, ready in admitted], epoch)
+    async def _write_admitted(self, batch: _Batch) -> list[Result]:
+        """Write what was admitted of a batch; returns a result for each of its drafts."""
+        written = await self._write([each for each in batch.results if isinstance(each, Ready)], batch.epoch)
         if any(not isinstance(result, Sent) for result in written):
             await self._admission.flush()  # what cost nothing is not counted from here on
-        for (index, _), result in zip(admitted, written, strict=True):
-            results[index] = result
-        return results
+        results = iter(written)
+        return [next(results) if isinstance(each, Ready) else each for each in batch.results]
 
     async def _write(self, batch: Sequence[Ready], epoch: int) -> list[Result]:
         """Write what was admitted, and settle every charge."""
