@@ -72,6 +72,9 @@ Attributes = Mapping[str, Value]
 _KINDS: Final[Mapping[str, SpanKind]] = {kind.name.lower(): kind for kind in SpanKind}
 _OUR_FAILURES: Final = frozenset({"internal", "unavailable", "deadline_exceeded"})
 _UNSET: Final = Status()
+_RATIO: Final = "parentbased_traceidratio"
+# What ratio samplers go by.
+_LOW_BITS: Final = 2**64 - 1
 # Trace ids need to be unlikely to collide, not hard to guess.
 _random = random.Random()  # noqa: S311
 
@@ -83,15 +86,17 @@ _MAX_PENDING: Final = 8192
 class Telemetry:
     """What one process does with its spans."""
 
-    def __init__(self, provider: TracerProvider, processors: Sequence[SpanProcessor]) -> None:
+    def __init__(
+        self, provider: TracerProvider, processors: Sequence[SpanProcessor], keep_below: int | None
+    ) -> None:
         from opentelemetry.sdk.trace import ReadableSpan
-        from opentelemetry.sdk.trace.sampling import ParentBased
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
         self.provider = provider
         self._sampler = provider.sampler
-        # The usual samplers follow the parent; asking them about it costs more than the span.
-        self._follows_parent = isinstance(self._sampler, ParentBased)
+        # The usual samplers follow the parent, else go by the trace's id: asking them costs more than the
+        # span. None: the sampler is another one.
+        self._keep_below = keep_below
         self._processors = tuple(processors)
         self._make = ReadableSpan
         self._scopes: dict[str, InstrumentationScope] = {}
@@ -99,8 +104,8 @@ class Telemetry:
 
     def samples(self, parent: str, trace_id: int, name: str, kind: SpanKind) -> bool:
         """Decide whether a span is kept."""
-        if parent and self._follows_parent:
-            return parent.endswith("1")
+        if self._keep_below is not None:
+            return parent.endswith("1") if parent else trace_id & _LOW_BITS < self._keep_below
         context = None
         if (given := parse(parent)) is not None:
             context = trace.set_span_in_context(NonRecordingSpan(given), otel_context.Context())
@@ -161,15 +166,16 @@ def setup(
     from opentelemetry.sdk.trace import TracerProvider
 
     name = os.environ.get("OTEL_SERVICE_NAME") or service_name
+    sampler, keep_below = _sampler(sample_ratio)
     provider = TracerProvider(
-        sampler=_sampler(sample_ratio),
+        sampler=sampler,
         resource=Resource.create({SERVICE_NAME: name}),
         shutdown_on_exit=False,  # the composition root shuts down, after the last call has ended
     )
     processors = [_processor(each, batch=batch) for each in exporters]
     for processor in processors:
         provider.add_span_processor(processor)
-    _active = Telemetry(provider, processors)
+    _active = Telemetry(provider, processors, keep_below)
     return _active
 
 
@@ -200,12 +206,23 @@ def _otlp_exporter() -> SpanExporter:
     return OTLPSpanExporter()
 
 
-def _sampler(sample_ratio: float) -> Sampler | None:
-    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+def _sampler(sample_ratio: float) -> tuple[Sampler | None, int | None]:
+    """Return the sampler, and below which bits of its id it keeps a trace; the standard variables win.
 
-    if os.environ.get("OTEL_TRACES_SAMPLER"):
-        return None  # the SDK reads the variable itself
-    return ParentBasedTraceIdRatio(sample_ratio)
+    None and None: the SDK reads the variables itself.
+    """
+    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio, TraceIdRatioBased
+
+    chosen = os.environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
+    ratio = sample_ratio
+    try:
+        if chosen == _RATIO:
+            ratio = float(os.environ.get("OTEL_TRACES_SAMPLER_ARG", ""))
+        elif chosen:
+            return None, None
+        return ParentBasedTraceIdRatio(ratio), TraceIdRatioBased.get_bound_for_rate(ratio)
+    except ValueError:
+        return None, None
 
 
 # --- spans ---------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 
 from hopline_relay.callers import Inboxes, Standing, actor_of, no_session, no_thread, require_active, stand
-from hopline_relay.domain.values import sibling, title_of
+from hopline_relay.domain.values import Actor, sibling, title_of
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.store.facts import Facts
 from hopline_relay.store.outgoing import Copy, Outgoing
@@ -36,7 +36,7 @@ class Starts:
     def prepare(self, draft: Draft, facts: Facts, limits: quota_pb.Limits, now: float) -> Ready:
         """Check everything but admission; raises HoplineError."""
         principal = draft.principal
-        require_active(self._directory, principal)
+        own = require_active(self._directory, principal)
         recipients = self._resolve(draft)
         standing = stand(principal, draft.turn_id, draft.caller_session_id, facts, self._inboxes)
         if draft.thread_id:
@@ -47,7 +47,7 @@ class Starts:
             workspace_id=principal.workspace_id,
             id=message_id,
             kind=draft.kind,
-            sender=actor_of(self._directory, principal),
+            sender=actor_of(self._directory, principal) if own is None else Actor("agent", own.id, own.name),
             session_id=standing.session_id,
             inbox=standing.inbox,
             turn_id=standing.turn.id if standing.turn is not None else "",

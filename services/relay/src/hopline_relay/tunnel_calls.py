@@ -12,7 +12,8 @@ from google.protobuf import json_format
 from hopline.relay.v1.message_pb2 import DESCRIPTOR
 from hopline.runtime.v1.tunnel_pb2 import Call, CallError, CallResult, RelayItem
 from hopline_rpc.calls import CallInfo, detach, set_current_call
-from hopline_rpc.errors import HoplineError, internal, invalid, too_late
+from hopline_rpc.deadlines import Deadlines
+from hopline_rpc.errors import HoplineError, internal, invalid
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.interceptors import Refused
 from hopline_rpc.principals import Principal
@@ -62,6 +63,7 @@ class TunnelCalls:
         self._ids = ids
         self._spans = spans
         self._refused = refused
+        self._deadlines: Deadlines[CallInfo] = Deadlines()
         self._limit = _CALLS + 2 * attachment.max_turns
         self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
         self._writes: dict[str, set[asyncio.Task[None]]] = {}
@@ -154,11 +156,16 @@ class TunnelCalls:
         check(request)
         seconds = _RULES[_METHODS[method]].deadline
         info.deadline = asyncio.get_running_loop().time() + seconds
+        self._deadlines.add(info)
         try:
-            async with asyncio.timeout_at(info.deadline):
-                return await getattr(self._handlers, method)(info.principal, request, turn_id=call.turn_id)
-        except TimeoutError:
-            raise too_late() from None
+            return await getattr(self._handlers, method)(info.principal, request, turn_id=call.turn_id)
+        except asyncio.CancelledError:
+            late = info.ended()
+            if late is None:
+                raise
+            raise late from None
+        finally:
+            self._deadlines.discard(info)
 
     def _answer(self, call_id: int, outcome: Any, method: str = "") -> None:
         result = CallResult(attachment=self._attachment.number, call_id=call_id)
