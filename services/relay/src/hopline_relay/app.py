@@ -20,6 +20,7 @@ from hopline_store import Database, open_database
 from hopline_relay import recovery
 from hopline_relay.admission import Admission
 from hopline_relay.asks import Asks
+from hopline_relay.at_once import AtOnce
 from hopline_relay.audit import Audit
 from hopline_relay.callers import Inboxes
 from hopline_relay.cancel import Cancels
@@ -101,6 +102,10 @@ class Relay:
             journal, directory, admission, waits, hand_over, signals, ids, clock
         )
         inboxes = Inboxes(ids)
+        cancels = Cancels(journal, endings)
+        claims = Claims(journal, directory, admission, endings, signals, clock)
+        self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
+        self.dispatcher = Dispatcher(turns, directory, clock)
         self._sends = sends = Sends(
             journal,
             directory,
@@ -112,12 +117,10 @@ class Relay:
             Starts(directory, waits, inboxes, ids, journal.instance_id),
             Replies(directory, waits, inboxes, ids, journal.instance_id),
             inboxes,
+            AtOnce(claims, admission, signals, self.dispatcher),
             clock,
         )
-        cancels = Cancels(journal, endings)
-        claims = Claims(journal, directory, admission, endings, signals, clock)
         self.authenticator = self._guard.authenticator
-        self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
         self.inbox = inbox = Inbox(journal, directory, admission, endings, signals, inboxes, clock)
         asks = Asks(
             journal, directory, admission, sends, waits, hand_over, endings, signals, inboxes, ids, clock
@@ -125,7 +128,6 @@ class Relay:
         self.sweep = Sweep(journal, directory, admission, endings, cancels, turns, signals, clock)
         self._departures = recovery.Departures(journal, directory, cancels, turns, signals)
         self._takeover = TakeOver(registry, journal, clock)
-        self.dispatcher = Dispatcher(turns, directory, clock)
 
         pager, views = Pager(), Views(directory)
         self.handlers = MessageHandlers(sends, asks, inbox, views)

@@ -22,8 +22,10 @@ from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import queues
 from hopline_relay.store import turns as turn_store
+from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
+from hopline_relay.store.outgoing import Copy, Outgoing
 from hopline_relay.store.schema import messages, sessions
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended, Start
@@ -31,6 +33,14 @@ from hopline_relay.view import Views
 
 _MOST: Final = 1000
 _WITHDRAWN: Final = Fault("canceled", "its sender may no longer start anything on this agent (withdrawn)")
+
+
+@dataclass(slots=True)
+class Started:
+    """Turns that were made running in a transaction, and what they are about."""
+
+    starts: list[tuple[ClaimWish, Start]] = field(default_factory=list)
+    found: Found = field(default_factory=lambda: Found())
 
 
 @dataclass(slots=True)
@@ -62,16 +72,22 @@ class Claims:
         self._signals = signals
         self._clock = clock
         self._views = Views(directory)
+        # Turns that were begun for the transaction that queues them; theirs is the first word.
+        self.offered: set[str] = set()
 
     async def claim(self, wishes: Sequence[ClaimWish]) -> list[ClaimedTurn]:
         """Claim the oldest queued turns, one a session, as far as the wishes and the run slots go."""
-        open_wishes = [wish for wish in wishes if wish.capacity > 0 and self._active(wish)]
+        open_wishes = [
+            wish for wish in wishes if wish.capacity > 0 and self.active(wish.workspace_id, wish.agent_id)
+        ]
         if not open_wishes:
             return []
         found = await self._journal.read(lambda connection: _find(connection, open_wishes))
         reachable: list[tuple[ClaimWish, Record]] = []
         withdrawn: list[tuple[ClaimWish, Record]] = []
         for wish, row in found.turns:
+            if row.id in self.offered:
+                continue
             message = found.messages[row.workspace_id, row.message_id]
             (reachable if may_still(self._directory, row, message) else withdrawn).append((wish, row))
         # Before anything runs: a failure here would leave what was started in nobody's hands.
@@ -79,8 +95,36 @@ class Claims:
             await self._endings.end(Ending(withdrawal(row)))
         return await self._start(reachable, found)
 
-    def _active(self, wish: ClaimWish) -> bool:
-        agent = self._directory.agent(wish.workspace_id, wish.agent_id)
+    def start_in(self, book: Book, wishes: Sequence[ClaimWish], turn_ids: set[str]) -> Started:
+        """Start those of the turns whose turn it is now; each has its run slot."""
+        if not wishes:
+            return Started()
+        found = _find(book.connection, wishes)
+        starts = [(wish, self._plan(wish, row)) for wish, row in found.turns if row.id in turn_ids]
+        won = turn_store.start(book, [start for _, start in starts], self._journal.instance_id)
+        running = {start.row.id for start in won}
+        return Started([(wish, start) for wish, start in starts if start.row.id in running], found)
+
+    def claimed(self, started: Started) -> list[ClaimedTurn]:
+        """Return what has started as its workers get it."""
+        return [self._claimed(wish, start, started.found) for wish, start in started.starts]
+
+    def begin_item(self, message: Outgoing, copy: Copy) -> quota_pb.BeginTurnItem:
+        """Return what the quota service is told of a turn that is to start with its message."""
+        return quota_pb.BeginTurnItem(
+            turn_id=copy.turn_id,
+            workspace_id=message.workspace_id,
+            agent_id=copy.id,
+            depth=message.depth,
+            root_id=message.root_id,
+            attempt=1,
+            needs_slot=True,
+            concurrent_runs=self._directory.policy(message.workspace_id).concurrent_runs,
+        )
+
+    def active(self, workspace_id: str, agent_id: str) -> bool:
+        """Tell whether an agent runs turns at all."""
+        agent = self._directory.agent(workspace_id, agent_id)
         return agent is not None and agent.state == "active" and not agent.deleted
 
     async def _start(self, candidates: Sequence[tuple[ClaimWish, Record]], found: Found) -> list[ClaimedTurn]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -70,6 +70,9 @@ class Attachment:
     isolation: str
     sink: Sink
     held: dict[str, Holding] = field(default_factory=dict)
+    # Places kept for turns that are on their way; whether more was to be had when all were taken.
+    promised: int = 0
+    wanted: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -78,8 +81,13 @@ class Attachment:
 
     @property
     def room(self) -> int:
-        """How many more turns it takes."""
+        """How many turns more than it holds it takes."""
         return self.max_turns - len(self.held)
+
+    @property
+    def free(self) -> int:
+        """How many places are neither taken nor promised."""
+        return self.room - self.promised
 
     def still_held(self) -> list[Held]:
         """The turns that are this worker's."""
@@ -161,8 +169,7 @@ class Dispatcher:
 
     def ended(self, attachment: Attachment, turn_id: str) -> None:
         """Give the room of an ended turn to the next one."""
-        was_full = attachment.room == 0
-        if attachment.held.pop(turn_id, None) is not None and was_full:
+        if attachment.held.pop(turn_id, None) is not None and attachment.wanted:
             self.wake({attachment.key})
 
     def give_back(self, attachment: Attachment, held: list[Held]) -> None:
@@ -184,7 +191,11 @@ class Dispatcher:
     def wake(self, keys: Iterable[tuple[str, str]]) -> None:
         """Look at these agents' queues."""
         for key in keys:
-            if any(attachment.room > 0 for attachment in self._agents.get(key, ())):
+            attachments = self._agents.get(key, ())
+            roomy = any(attachment.room > 0 for attachment in attachments)
+            for attachment in attachments:
+                attachment.wanted = not roomy
+            if roomy:
                 workspace_id, agent_id = key
                 self._marked.setdefault(workspace_id, {})[agent_id] = None
                 self._news.set()
@@ -213,9 +224,7 @@ class Dispatcher:
         try:
             yield self._early_cancels
         finally:
-            self._handing -= 1
-            if not self._handing:
-                self._early_cancels.clear()
+            self._handed(1)
 
     def presence(self, workspace_id: str, agent_id: str) -> str | None:
         """Return `busy` or `idle` where a tunnel of the agent is open here."""
@@ -233,6 +242,33 @@ class Dispatcher:
         """Return how many turns at once the agent's tunnels take."""
         return sum(attachment.max_turns for attachment in self._agents.get((workspace_id, agent_id), ()))
 
+    # -- turns that start at once ------------------------------------------------------------------
+
+    def take_place(self, workspace_id: str, agent_id: str) -> ClaimWish | None:
+        """Keep a free place for one turn of the agent, until `hand_over`."""
+        if self._draining:
+            return None
+        for attachment in self._agents.get((workspace_id, agent_id), ()):
+            if attachment.free > 0 and attachment.sink.ready():
+                attachment.promised += 1
+                self._handing += 1
+                return ClaimWish(workspace_id, agent_id, 1, attachment.epoch, attachment)
+        return None
+
+    def hand_over(self, places: Sequence[ClaimWish], claimed: Sequence[ClaimedTurn]) -> None:
+        """Hand turns to the workers whose places were kept for them; the other places are free again."""
+        for place in places:
+            place.attachment.promised -= 1
+        self._hand_out([], claimed, self._early_cancels)
+        self._handed(len(places))
+        if len(claimed) < len(places):
+            self.wake({place.attachment.key for place in places})
+
+    def _handed(self, count: int) -> None:
+        self._handing -= count
+        if not self._handing:
+            self._early_cancels.clear()
+
     # -- claiming ----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -244,14 +280,22 @@ class Dispatcher:
                 continue
             try:
                 with self.handing_over() as canceled:
-                    self._hand_out(wishes, await self._turns.claim(wishes), canceled)
+                    claimed = await self._claim(wishes)
+                    self._hand_out(wishes, claimed, canceled)
             except Exception:
                 log.warning("turns cannot be claimed just now", exc_info=True)
                 await self._clock.sleep(_RETRY_SECONDS)
                 self.wake({(wish.workspace_id, wish.agent_id) for wish in wishes})
 
+    async def _claim(self, wishes: list[ClaimWish]) -> list[ClaimedTurn]:
+        try:
+            return await self._turns.claim(wishes)
+        finally:
+            for wish in wishes:
+                wish.attachment.promised -= wish.capacity
+
     def _wishes(self) -> list[ClaimWish]:
-        """Collect the room of what is marked, one agent of each workspace in turn."""
+        """Collect the room of what is marked, one agent of each workspace in turn; it is promised."""
         wishes: list[ClaimWish] = []
         left = 0 if self._draining else MAX_CLAIM
         while self._marked and left > 0:
@@ -262,15 +306,18 @@ class Dispatcher:
             if agents:
                 self._marked[workspace_id] = agents  # behind the other workspaces
             for attachment in self._agents.get((workspace_id, agent_id), ()):
-                capacity = min(attachment.room, MAX_CLAIM_AGENT, left)
+                capacity = min(attachment.free, MAX_CLAIM_AGENT, left)
                 if capacity > 0 and attachment.sink.ready():
+                    attachment.promised += capacity
                     wishes.append(ClaimWish(workspace_id, agent_id, capacity, attachment.epoch, attachment))
                     left -= capacity
         if self._marked and not self._draining:
             self._news.set()
         return wishes
 
-    def _hand_out(self, wishes: list[ClaimWish], claimed: list[ClaimedTurn], canceled: set[Held]) -> None:
+    def _hand_out(
+        self, wishes: Sequence[ClaimWish], claimed: Sequence[ClaimedTurn], canceled: set[Held]
+    ) -> None:
         taken: dict[Attachment, int] = {}
         unreachable: dict[Attachment, list[Held]] = {}
         now = self._clock.now()

@@ -19,7 +19,9 @@ from sqlalchemy.exc import IntegrityError
 
 from hopline_relay import spans
 from hopline_relay.admission import Admission, end_item, refused
+from hopline_relay.at_once import AtOnce
 from hopline_relay.callers import Inboxes
+from hopline_relay.claims import Started
 from hopline_relay.drafts import Draft, Ready, Sent, SentCopy, sent_of
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import FencedError, Journal
@@ -72,6 +74,7 @@ class Sends:
         starts: Starts,
         replies: Replies,
         inboxes: Inboxes,
+        at_once: AtOnce,
         clock: Clock,
     ) -> None:
         self._journal = journal
@@ -84,6 +87,7 @@ class Sends:
         self._starts = starts
         self._replies = replies
         self._inboxes = inboxes
+        self._at_once = at_once
         self._clock = clock
         self._batches: Pipeline[Draft, Sent] = Pipeline("sends", self._begin)
         self._under_way: dict[Key, tuple[bytes, asyncio.Future[Sent]]] = {}
@@ -161,6 +165,7 @@ class Sends:
                 batch.results[index] = refused(decision.refusal, self._clock.now(), self._namer(ready))
             else:
                 _take_decision(ready, decision.admitted)
+        await self._at_once.offer(each.outgoing for each in batch.results if isinstance(each, Ready))
         return batch
 
     def _prepare(self, draft: Draft, facts: Facts) -> Ready | Result:
@@ -208,7 +213,9 @@ class Sends:
         if not batch:
             return []
         try:
-            outcome = await self._journal.write(lambda book: _write_all(book, batch), epoch=epoch)
+            outcome, started = await self._journal.write(
+                lambda book: _write_all(book, batch, self._at_once), epoch=epoch
+            )
         except FencedError:
             await self._admission.refresh_epoch()
             return self._give_back(batch, _AGAIN)
@@ -227,16 +234,17 @@ class Sends:
         written: list[tuple[Ready, Record | None]] = []
         for ready, done in zip(batch, outcome, strict=True):
             if isinstance(done, HoplineError):
-                self._admission.settle(ready.item.key, committed=False)
-                results.append(done)
+                results += self._give_back([ready], done)
                 continue
             self._admission.settle(ready.item.key, committed=True)
             results.append(sent_of(ready.outgoing))
             written.append((ready, done))
+        await self._at_once.started([ready.outgoing for ready, _ in written], started)
         self._tell(written)
         return results
 
     def _give_back(self, batch: Sequence[Ready], error: BaseException) -> list[Result]:
+        self._at_once.dropped([ready.outgoing for ready in batch])
         for ready in batch:
             self._admission.settle(ready.item.key, committed=False)
         return [error] * len(batch)
@@ -249,7 +257,11 @@ class Sends:
         for ready, ended in written:
             outgoing = ready.outgoing
             self._inboxes.remember(outgoing.inbox)
-            claimable.update((outgoing.workspace_id, copy.id) for copy in outgoing.copies if copy.turn_id)
+            claimable.update(
+                (outgoing.workspace_id, copy.id)
+                for copy in outgoing.copies
+                if copy.turn_id and not copy.started
+            )
             waiter = ready.draft.waiter
             if waiter is not None and waiter.gone:
                 self._waits.forget(outgoing.workspace_id, waiter.id)
@@ -309,13 +321,15 @@ def _take_decision(ready: Ready, admitted: quota_pb.Admitted) -> None:
         outgoing.turn_id = outgoing.turn_id or admitted.cause_turn_id
 
 
-def _write_all(book: Book, batch: Sequence[Ready]) -> list[HoplineError | Record | None]:
-    """Write a batch; returns for each why not, or the turn that it ended, if any."""
+def _write_all(
+    book: Book, batch: Sequence[Ready], at_once: AtOnce
+) -> tuple[list[HoplineError | Record | None], Started]:
+    """Write a batch; returns for each why not, or the turn that it ended, if any; and what has started."""
     outcome: list[HoplineError | Record | None] = list(write(book, [ready.outgoing for ready in batch]))
     for index, ready in enumerate(batch):
         if outcome[index] is None and ready.discharge is not None:
             outcome[index] = discharging.discharge(book, ready.discharge)
-    return outcome
+    return outcome, at_once.start(book, [ready.outgoing for ready in batch])
 
 
 def _conflict(draft: Draft) -> HoplineError:

@@ -51,6 +51,10 @@ class Signals:
         else:
             self._refused.setdefault(workspace_id, {})[agent_id] = None
 
+    def starves(self, workspace_id: str) -> bool:
+        """Tell whether turns of this workspace wait for a run slot."""
+        return workspace_id in self._refused
+
     def slot_free(self, workspace_ids: Iterable[str]) -> None:
         """Say that a run slot of these workspaces has become free, whoever wants it."""
         for workspace_id in set(workspace_ids):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hopline_relay.domain.values import Actor
+from hopline_relay.held import ClaimWish
 from hopline_relay.store.sessions import SessionWish
 
 
@@ -19,6 +20,9 @@ class Copy:
     wish: SessionWish | None = None
     turn_id: str = ""
     place: bool = False
+    # The worker's place at which its turn may start at once, and whether it did.
+    offer: ClaimWish | None = None
+    started: bool = False
     # Filled in.
     ordinal: int = 0
 
