@@ -192,15 +192,17 @@ async def test_over_the_run_slots_turns_queue_and_go_on_when_one_is_free(mesh: R
     assert len(await worker.claim()) == 1
 
 
-async def test_the_end_of_a_turn_wakes_nobody_who_was_not_refused_a_slot(mesh: RelayMesh) -> None:
+async def test_the_end_of_a_turn_wakes_its_agent_if_more_is_queued_and_nobody_else(mesh: RelayMesh) -> None:
     ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
     bobs, _ = await mesh.worker(bob), await mesh.worker(cid)
-    await ada.send(bob)
-    turn = await bobs.next()
-    woken: set[str] = set()
-    mesh.relay.turns.on_claimable = lambda agents: woken.update(agent for _, agent in agents)
-    await bobs.end(turn, "")
-    assert woken == {bob.id}
+    for _ in range(2):
+        await ada.send(bob)
+    woken: list[set[str]] = []
+    mesh.relay.turns.on_claimable = lambda agents: woken.append({agent for _, agent in agents})
+    await bobs.end(await bobs.next(), "")
+    assert woken == [{bob.id}]
+    await bobs.end(await bobs.next(), "")
+    assert woken == [{bob.id}]
 
 
 async def test_a_turn_without_a_slot_is_claimable_again_though_nothing_ended_here(mesh: RelayMesh) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.domain.values import LEASE_SECONDS, Fault
 from hopline_relay.endings import Ending, Endings
-from hopline_relay.held import ClaimedTurn, ClaimWish
+from hopline_relay.held import ClaimedTurn, ClaimWish, Known
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import queues
@@ -26,7 +26,7 @@ from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.outgoing import Copy, Outgoing
-from hopline_relay.store.schema import messages, sessions
+from hopline_relay.store.schema import debts, messages, sessions
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended, Start
 from hopline_relay.view import Views
@@ -51,6 +51,8 @@ class Found:
     sessions: dict[tuple[str, str], Record] = field(default_factory=dict)
     messages: dict[tuple[str, str], Record] = field(default_factory=dict)
     copies: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
+    # By the turn that owes.
+    debts: dict[tuple[str, str], Record] = field(default_factory=dict)
 
 
 class Claims:
@@ -208,6 +210,17 @@ class Claims:
             sender_kind=sender.kind,
             messages=[message],
             attachment=wish.attachment,
+            known=Known(
+                row._replace(
+                    state="running",
+                    attempt=row.attempt + 1,
+                    epoch=start.epoch,
+                    slot=start.slot,
+                    span=start.span,
+                ),
+                found.debts.get((row.workspace_id, row.id)),
+                found.messages[key],
+            ),
         )
 
 
@@ -262,6 +275,8 @@ def _find(connection: Connection, wishes: Sequence[ClaimWish]) -> Found:
         found.turns.extend((wish, row) for row in queue[: wish.capacity])
         del queue[: wish.capacity]
     load(connection, found, [row for _, row in found.turns])
+    owing = {(row.workspace_id, row.id) for _, row in found.turns if row.cause in ("ask", "prompt")}
+    found.debts = by_id(connection, debts, owing, debts.c.turn_id)
     return found
 
 

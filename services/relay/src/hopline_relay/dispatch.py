@@ -22,6 +22,7 @@ from hopline_rpc.clock import Clock, from_timestamp, to_timestamp
 from hopline_rpc.principals import Principal
 
 from hopline_relay.domain.prompt import Inbound, prompt
+from hopline_relay.held import Known
 from hopline_relay.turns import ClaimedTurn, ClaimWish, Held, Turns
 
 log = logging.getLogger("hopline.relay.dispatch")
@@ -54,6 +55,7 @@ class Holding:
     """A turn in a worker's hands. `ours` is False once it was cancelled, lost or moved elsewhere."""
 
     attempt: int
+    known: Known | None = None
     ours: bool = True
     accepted: bool = False
     ending: bool = False
@@ -327,7 +329,7 @@ class Dispatcher:
             if attachment not in self._agents.get(attachment.key, ()):
                 unreachable.setdefault(attachment, []).append(turn.held)
             elif turn.held not in canceled:
-                attachment.held[turn.turn_id] = Holding(turn.attempt)
+                attachment.held[turn.turn_id] = Holding(turn.attempt, turn.known)
                 attachment.sink.send(RelayItem(start=self._start_turn(turn, attachment, now)))
         for attachment, held in unreachable.items():
             self.give_back(attachment, held)

@@ -6,9 +6,8 @@ turn, its answer, its debt and the wake of whoever asked. What waits is told aft
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
@@ -23,6 +22,7 @@ from hopline_relay.batching import Batcher
 from hopline_relay.callers import named
 from hopline_relay.domain.values import MAX_ANSWER_BYTES, Fault
 from hopline_relay.handover import HandOver
+from hopline_relay.held import Known
 from hopline_relay.journal import FencedError, Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import debting, queues
@@ -40,14 +40,29 @@ from hopline_relay.waits import Outcome, Waits
 
 _TRIES = 4
 
+_Key = tuple[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A turn that is to end, with its final message if it has one. `tell`: whoever asked is told."""
+    """A turn that is to end, with its final message if it has one. `tell`: whoever asked is told.
+
+    `known`: what the record says of the turn, if that is at hand.
+    """
 
     ended: Ended
     answer: str | None = None
     tell: bool = True
+    known: Known | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Workspace and turn."""
+        return self.ended.workspace_id, self.ended.turn_id
+
+
+class _SilencedError(Exception):
+    """A turn whose record was at hand has been marked as done meanwhile: no answer goes out."""
 
 
 @dataclass(slots=True)
@@ -103,47 +118,55 @@ class Endings:
 
     async def _treat(self, endings: list[Ending]) -> list[bool | BaseException]:
         for _ in range(_TRIES):
-            rows, owed, asked, copies = await self._look_up(endings)
-            plans = [self._plan(each, rows, owed, asked, copies) for each in endings]
+            known, silent = await self._look_up(endings)
+            plans = [self._plan(each, known.get(each.key), silent) for each in endings]
             found = [plan for plan in plans if plan is not None]
             epoch = await self._admit(found)
             try:
-                await self._write(found, epoch)
+                queued = await self._write(found, epoch)
             except FencedError:
                 await self._admission.refresh_epoch()
                 continue
-            await self._tell([plan for plan in found if plan.recorded])
+            except _SilencedError:
+                endings = [replace(each, known=None) for each in endings]
+                continue
+            await self._tell([plan for plan in found if plan.recorded], queued)
             return [plan is not None and (plan.error or plan.recorded) for plan in plans]
         raise HoplineError("unavailable", "the counters keep changing; try again")
 
     # --- deciding ---------------------------------------------------------------------------------
 
-    async def _look_up(self, endings: Sequence[Ending]) -> tuple[Any, Any, Any, Any]:
-        keys = {(each.ended.workspace_id, each.ended.turn_id) for each in endings}
+    async def _look_up(self, endings: Sequence[Ending]) -> tuple[dict[_Key, Known], set[_Key]]:
+        """Return what the record says of the turns, and the messages that are done without an answer."""
+        at_hand = {each.key: each.known for each in endings if each.known is not None}
+        keys = {each.key for each in endings} - at_hand.keys()
+        if not keys:
+            return at_hand, set()
 
-        def read(connection: Connection) -> tuple[Any, Any, Any, Any]:
+        def read(connection: Connection) -> tuple[dict[_Key, Known], set[_Key]]:
             rows = queues.find(connection, keys)
-            owed = {
-                key: row
-                for key, row in by_id(connection, debts, keys, debts.c.turn_id).items()
-                if row.state == "open"
+            owed = by_id(connection, debts, keys, debts.c.turn_id)
+            asked = by_id(connection, messages, {(key[0], row.message_id) for key, row in rows.items()})
+            known = {
+                key: Known(
+                    row,
+                    debt if (debt := owed.get(key)) is not None and debt.state == "open" else None,
+                    asked[key[0], row.message_id],
+                )
+                for key, row in rows.items()
             }
-            asks = {(row.workspace_id, row.message_id) for row in owed.values()}
-            return rows, owed, by_id(connection, messages, asks), copies_of(connection, asks)
+            return known, _silent(connection, known.values())
 
-        return await self._journal.read(read)
+        known, silent = await self._journal.read(read)
+        return known | at_hand, silent
 
-    def _plan(self, ending: Ending, rows: Any, owed: Any, asked: Any, copies: Any) -> _Plan | None:
-        ended = ending.ended
-        row = rows.get((ended.workspace_id, ended.turn_id))
-        if not ended.fits(row):
+    def _plan(self, ending: Ending, known: Known | None, silent: set[_Key]) -> _Plan | None:
+        if known is None or not ending.ended.fits(known.turn):
             return None
-        plan = _Plan(ending, row, owed.get((ended.workspace_id, ended.turn_id)))
+        plan = _Plan(ending, known.turn, known.debt)
         if plan.debt is not None:
-            key = (ended.workspace_id, plan.debt.message_id)
-            # `done` said that no answer will come.
-            plan.silent = any(copy.state == "done" for copy in copies[key])
-            self._plan_debt(plan, plan.debt, asked[key])
+            plan.silent = (plan.debt.workspace_id, plan.debt.message_id) in silent
+            self._plan_debt(plan, plan.debt, known.asked)
         return plan
 
     def _plan_debt(self, plan: _Plan, debt: Record, asked: Record) -> None:
@@ -227,36 +250,35 @@ class Endings:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    async def _write(self, plans: Sequence[_Plan], epoch: int | None) -> None:
+    async def _write(self, plans: Sequence[_Plan], epoch: int | None) -> set[_Key]:
+        """End the turns; returns those of their agents that have more in their queues."""
         if not plans:
-            return
+            return set()
         try:
-            outcome = await self._journal.write(lambda book: _write_all(book, plans), epoch=epoch)
+            outcome, queued = await self._journal.write(lambda book: _write_all(book, plans), epoch=epoch)
         except Exception as error:
-            if len(plans) > 1 and not isinstance(error, (HoplineError, FencedError)):
-                for plan in plans:
-                    await self._write([plan], epoch)
-                return
+            if len(plans) > 1 and not isinstance(error, (HoplineError, FencedError, _SilencedError)):
+                return {key for plan in plans for key in await self._write([plan], epoch)}
             for plan in plans:
                 plan.error = error
                 if plan.item is not None:
                     self._admission.settle(plan.item.key, committed=False)
-            if isinstance(error, FencedError):
+            if isinstance(error, (FencedError, _SilencedError)):
                 raise
-            return
+            return set()
         for plan, (recorded, paid) in zip(plans, outcome, strict=True):
             plan.recorded, plan.paid = recorded, paid
             if plan.item is not None:
                 self._admission.settle(plan.item.key, committed=paid)
+        return queued
 
     # --- afterwards -------------------------------------------------------------------------------
 
-    async def _tell(self, plans: Sequence[_Plan]) -> None:
-        claimable: set[tuple[str, str]] = set()
+    async def _tell(self, plans: Sequence[_Plan], queued: set[_Key]) -> None:
+        claimable = set(queued)
         for plan in plans:
             row = plan.row
             spans.turn_ended(self._directory, row, plan.ending.ended, self._clock.now())
-            claimable.add((row.workspace_id, row.agent_id))
             if plan.paid and plan.debt is not None:
                 self._tell_creditor(plan, plan.debt, claimable)
         await self.tell_quota([plan.row for plan in plans])
@@ -281,8 +303,14 @@ class Endings:
             await self._admission.told_ends([end_item(row) for row in rows])
 
 
-def _write_all(book: Book, plans: Sequence[_Plan]) -> list[tuple[bool, bool]]:
-    """End the turns and their debts, write the answers; returns for each what was done."""
+def _write_all(book: Book, plans: Sequence[_Plan]) -> tuple[list[tuple[bool, bool]], set[_Key]]:
+    """End the turns and their debts, write the answers.
+
+    Returns for each what was done, and which of the agents have more in their queues.
+    """
+    at_hand = [plan.ending.known for plan in plans if plan.outgoing is not None and not plan.silent]
+    if _silent(book.connection, [known for known in at_hand if known is not None]):
+        raise _SilencedError
     owing = {(plan.row.workspace_id, plan.row.id) for plan in plans if plan.debt is not None}
     debts_now = by_id(book.connection, debts, owing, debts.c.turn_id, lock=True) if owing else {}
     # A reply may have paid meanwhile: then the final message says nothing more.
@@ -304,7 +332,16 @@ def _write_all(book: Book, plans: Sequence[_Plan]) -> list[tuple[bool, bool]]:
                 going.append(plan.outgoing)
     debting.close(book.connection, closed)
     write(book, going)
-    return outcome
+    return outcome, queues.with_queue(
+        book.connection, {(plan.row.workspace_id, plan.row.agent_id) for plan in plans}
+    )
+
+
+def _silent(connection: Connection, known: Iterable[Known]) -> set[_Key]:
+    """Return the messages whose recipients said that no answer will come."""
+    owed = {(each.debt.workspace_id, each.debt.message_id) for each in known if each.debt is not None}
+    copies = copies_of(connection, owed) if owed else {}
+    return {key for key, rows in copies.items() if any(copy.state == "done" for copy in rows)}
 
 
 def _ended(plan: _Plan, pays: bool) -> Ended:

@@ -11,6 +11,8 @@ from typing import Any
 
 from hopline.relay.v1 import message_pb2 as pb
 
+from hopline_relay.store.sql import Record
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -29,6 +31,18 @@ class ClaimWish:
     capacity: int
     epoch: int
     attachment: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A turn as it was started, the debt it had then, and the message that asked; they stay as they are.
+
+    But for their states: those are looked at when the turn ends.
+    """
+
+    turn: Record
+    debt: Record | None
+    asked: Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +70,8 @@ class ClaimedTurn:
     sender_kind: str
     messages: list[pb.Message] = field(hash=False)
     attachment: Any = None
+    # What the record says of it: its end need not look again.
+    known: Known | None = field(default=None, hash=False)
 
     @property
     def held(self) -> Held:
@@ -74,6 +90,7 @@ class TurnEnd:
     answer: str | None = None
     failure: str | None = None
     canceled: bool = False
+    known: Known | None = None
 
 
 @dataclass(frozen=True, slots=True)

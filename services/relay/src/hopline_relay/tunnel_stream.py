@@ -23,6 +23,7 @@ from hopline_rpc.telemetry import RpcSpans
 from hopline_rpc.validation import check
 
 from hopline_relay.dispatch import Attachment, Dispatcher, Holding
+from hopline_relay.held import Known
 from hopline_relay.servicers.messages import MessageHandlers
 from hopline_relay.tunnel_calls import TunnelCalls
 from hopline_relay.turns import Held, TurnEnd, Turns
@@ -373,17 +374,17 @@ class Stream:
         holding.accepted = holding.ending = True
         # A turn that ends in the frame that accepts it has one thing to write, not two.
         self._accepted.get(seat.attachment, {}).pop(item.turn_id, None)
-        task = self._dispatcher.spawn(self._end_turn(seat, item))
+        task = self._dispatcher.spawn(self._end_turn(seat, item, holding.known))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
 
-    async def _end_turn(self, seat: _Seat, item: pb.TurnEnded) -> None:
+    async def _end_turn(self, seat: _Seat, item: pb.TurnEnded, known: Known | None) -> None:
         attachment = seat.attachment
         while writes := seat.calls.writes_of(item.turn_id):
             await asyncio.wait(set(writes))
         recorded = False
         try:
-            recorded = await self._record(_turn_end(attachment, item))
+            recorded = await self._record(_turn_end(attachment, item, known))
         except Exception:
             log.exception("the end of turn %s cannot be recorded", item.turn_id)
             held = Held(item.turn_id, item.attempt)
@@ -439,7 +440,7 @@ class Stream:
             seat.calls.cancel(item.call_id)
 
 
-def _turn_end(attachment: Attachment, item: pb.TurnEnded) -> TurnEnd:
+def _turn_end(attachment: Attachment, item: pb.TurnEnded, known: Known | None) -> TurnEnd:
     """Read how a turn ended; an answer that no other text may hold fails it, nothing is replaced in it."""
     outcome, answer, failure = item.WhichOneof("outcome"), item.answer, item.failure
     if "\0" in answer:
@@ -451,4 +452,5 @@ def _turn_end(attachment: Attachment, item: pb.TurnEnded) -> TurnEnd:
         answer=answer if outcome in {"answer", None} else None,
         failure=failure.replace("\0", "\N{REPLACEMENT CHARACTER}") if outcome == "failure" else None,
         canceled=outcome == "canceled",
+        known=known,
     )

@@ -156,7 +156,7 @@ class Turns:
             fault=fault,
             actor=Actor("agent", end.agent_id),
         )
-        return await self._endings.end(Ending(ended, answer))
+        return await self._endings.end(Ending(ended, answer, known=end.known))
 
     async def renew(self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int) -> list[Held]:
         """Renew leases; returns the turns that are no longer this worker's."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, select
 
-from hopline_relay.store.bulk import by_id
+from hopline_relay.store.bulk import by_id, grouped
 from hopline_relay.store.schema import EMPTY, QUEUED, RUNNING, deliveries, sessions, turns
 from hopline_relay.store.sql import Record, Statement
 
@@ -43,6 +43,16 @@ _BUSY = Statement(
     ),
     "ids",
 )
+_WITH_QUEUE = Statement(
+    select(turns.c.agent_id)
+    .where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.agent_id.in_(bindparam("agents", expanding=True)),
+        turns.c.state == QUEUED,
+    )
+    .distinct(),
+    "agents",
+)
 _RUNNING_OF = Statement(
     select(turns).where(
         turns.c.workspace_id == bindparam("workspace"),
@@ -50,6 +60,15 @@ _RUNNING_OF = Statement(
         turns.c.state == RUNNING,
     )
 )
+
+
+def with_queue(connection: Connection, agents: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return those of the agents, given by (workspace, id), that have queued turns."""
+    return {
+        (workspace_id, agent_id)
+        for workspace_id, ids in grouped(agents).items()
+        for agent_id in _WITH_QUEUE.scalars(connection, {"workspace": workspace_id, "agents": ids})
+    }
 
 
 def queued_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> Sequence[Record]:
