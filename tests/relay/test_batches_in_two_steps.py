@@ -57,7 +57,7 @@ async def test_many_are_prepared_while_the_batch_before_is_written_in_order_and_
     disk = Disk()
     everything = disk.add(*range(100))
     await disk.settle()
-    assert [len(batch) for batch in disk.begun] == [32, 32]
+    assert [len(batch) for batch in disk.begun] == [50, 32]
     while disk.rests:
         assert len(disk.rests) <= 2
         await disk.write()

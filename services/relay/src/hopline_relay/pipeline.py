@@ -16,9 +16,9 @@ Result = TypeVar("Result")
 Results = Sequence[Result | BaseException]
 Begin = Callable[[list[Item]], Awaitable[Awaitable[Results[Result]]]]
 
-_MOST: Final = 32
+_MOST: Final = 128
 # So many have to wait before a second batch begins: a small one would cost more than it gains.
-_WORTH_IT: Final = 16
+_WORTH_IT: Final = 32
 _UNDER_WAY: Final = 2
 _BOUND: Final = 8192
 
@@ -71,7 +71,9 @@ class Pipeline(Generic[Item, Result]):
         self._look()
 
     async def _treat(self) -> None:
-        batch = [self._waiting.popleft() for _ in range(min(_MOST, len(self._waiting)))]
+        # Half of a crowd: the other half is prepared while this one is written.
+        size = min(len(self._waiting), _MOST, max(_WORTH_IT, len(self._waiting) // 2))
+        batch = [self._waiting.popleft() for _ in range(size)]
         try:
             try:
                 rest = await self._begin([item for item, _ in batch])
