@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hopline.relay.v1 import message_pb2 as pb
@@ -216,3 +217,28 @@ async def test_a_new_start_delivers_an_answer_that_a_killed_process_was_about_to
     assert (await waiting).reply == "on the edge"
     await mesh.reopen()
     assert [message.body for message in (await ada.take()).messages] == ["on the edge"]
+
+
+async def test_a_turn_takes_its_slot_back_when_its_question_is_dropped_as_it_gives_it(
+    mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    await mesh.policy(concurrent_runs=1)
+    ada_works, cid_works = await mesh.worker(ada), await mesh.worker(cid)
+    await bob.send(ada)
+    turn = await ada_works.next()
+    set_waiting, heard = mesh.relay.admission.set_waiting, asyncio.Event()
+
+    async def slow(*of: Any, **more: Any) -> None:
+        await set_waiting(*of, **more)
+        heard.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(mesh.relay.admission, "set_waiting", slow)
+    asking = asyncio.create_task(ada_works.ask(turn, bob, wait=5))
+    await heard.wait()
+    asking.cancel()
+    await asyncio.wait({asking})
+    await mesh.relay.admission.settled()
+    await bob.send(cid)
+    assert not await cid_works.claim()

@@ -266,3 +266,26 @@ async def test_a_pull_whose_caller_goes_away_half_way_counts_as_running_only_unt
         await mesh.relay.sweep.due()
     await mesh.relay.admission.settled()
     assert (await bob.send(ada)).depth == 1
+
+
+async def test_a_pull_that_crosses_the_end_of_its_turn_is_one_of_its_own(
+    mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    worker = await mesh.worker(bob)
+    await ada.send(bob)
+    turn = await worker.next()
+    pulled = (await ada.send(bob)).message_id
+    begin = mesh.relay.admission.begin
+
+    async def late(items: Any) -> Any:
+        monkeypatch.setattr(mesh.relay.admission, "begin", begin)
+        await worker.end(turn, answer="done")
+        return await begin(items)
+
+    monkeypatch.setattr(mesh.relay.admission, "begin", late)
+    taken = await bob.take(caller_session_id=turn.session_id)
+    assert taken.turn_id != turn.turn_id
+    await bob.done(pulled)
+    await ada.ask(bob, session_id=turn.session_id)
+    assert (await worker.next()).session_id == turn.session_id

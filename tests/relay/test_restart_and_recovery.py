@@ -159,3 +159,21 @@ async def test_a_notice_of_the_mesh_costs_nothing_before_and_after_a_restart(mes
     before = (await mesh.usage(ada)).received_today
     await mesh.reopen()
     assert (await mesh.usage(ada)).received_today == before == 0
+
+
+async def test_a_call_beside_a_turn_gives_its_slot_to_nobody_when_the_counters_were_lost(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    await mesh.policy(concurrent_runs=1)
+    ada_works, cid_works = await mesh.worker(ada), await mesh.worker(cid)
+    await bob.send(ada)
+    await ada_works.next()
+    beside = asyncio.create_task(ada.ask(bob, wait=5))
+    taken = (await bob.take(wait=5)).messages[0]
+    await mesh.forget_counters(1000)
+    await bob.send(cid)
+    assert not await cid_works.claim()
+    await bob.reply(taken.id)
+    await beside
+    assert not await cid_works.claim()

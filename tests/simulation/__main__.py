@@ -17,7 +17,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from tests.simulation.running import Outcome, play
 
 _LINE_SECONDS = 10.0
-_SHOWN = 3
 
 
 def main() -> int:
@@ -46,6 +45,8 @@ def _many(seeds: range, steps: int, jobs: int) -> Iterator[Outcome]:
         for future in as_completed([pool.submit(play, seed, steps) for seed in seeds]):
             outcome = future.result()
             done, played, wrong = done + 1, played + outcome.steps, wrong + bool(outcome.violation)
+            if outcome.violation:
+                _tell(outcome, steps)
             now = time.monotonic()
             if now - told >= _LINE_SECONDS:
                 told = now
@@ -55,6 +56,12 @@ def _many(seeds: range, steps: int, jobs: int) -> Iterator[Outcome]:
                     flush=True,
                 )
             yield outcome
+
+
+def _tell(outcome: Outcome, steps: int) -> None:
+    print("\n".join(["", *outcome.story]))
+    print(f"--- seed {outcome.seed}, step {outcome.steps}: {outcome.violation}")
+    print(f"    again: make simulate SEED={outcome.seed} STEPS={steps}", flush=True)
 
 
 def _one(outcome: Outcome) -> int:
@@ -71,9 +78,6 @@ def _summary(outcomes: list[Outcome], steps: int) -> int:
         did.update(outcome.did)
         refused.update(outcome.refused)
     wrong = sorted((each for each in outcomes if each.violation), key=lambda each: each.seed)
-    for outcome in wrong[:_SHOWN]:
-        print(f"\n--- seed {outcome.seed}, step {outcome.steps}: {outcome.violation}")
-        print("\n".join(outcome.story))
     print("\ndone:    " + ", ".join(f"{name} {count}" for name, count in sorted(did.items())))
     print("refused: " + ", ".join(f"{name} {count}" for name, count in refused.most_common()))
     for outcome in wrong:

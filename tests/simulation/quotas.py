@@ -117,6 +117,15 @@ class QuotaModel:
         self.day = max(self.day, utc_day(self.clock.now()))
         return self.day
 
+    def under_way(self) -> set[str]:
+        """Return the turns of charges that are not settled."""
+        return {
+            recipient.turn_id
+            for charge in self.charges.values()
+            if charge.state == "open"
+            for recipient in charge.item.recipients
+        }
+
     def slots(self) -> int:
         return sum(1 for run in self.running.values() if run.slot and not run.waiting)
 
@@ -163,6 +172,7 @@ class QuotaModel:
 
     def _check_start(self, item: Item, decision: Decision) -> None:
         limits, sender, today = item.limits, item.sender_id, self.today()
+        turns = sum(1 for recipient in item.recipients if recipient.turn_id)
         least, most, roots = self._depths(sender, limits.causality_window_seconds)
         sure, possible = set[str](), set[str]()
         if isinstance(decision, Admitted):
@@ -172,13 +182,13 @@ class QuotaModel:
             )
             require(decision.depth <= limits.max_depth, f"depth {decision.depth} of {limits.max_depth}")
             self._check_root(item, decision, roots, least)
-            wanted = self.roots[decision.root_id] + len(item.recipients)
+            wanted = self.roots[decision.root_id] + turns
             require(wanted <= limits.root_turns, f"{decision.root_id} starts {wanted} turns")
         if least + 1 > limits.max_depth:
             sure.add("depth_exceeded")
         if most + 1 > limits.max_depth:
             possible.add("depth_exceeded")
-        uses = [self.roots[root] + len(item.recipients) for root in roots or {item.new_root_id}]
+        uses = [self.roots[root] + turns for root in roots or {item.new_root_id}]
         if max(uses) > limits.root_turns:
             possible.add("root_exhausted")
         by_all = sum(count for (_, day), count in self.sent.items() if day == today)
@@ -334,7 +344,9 @@ class QuotaModel:
             " AND m.from_kind <> 'mesh' AND d.recipient_kind = 'agent' GROUP BY 1, 2"
         ):
             self.received[agent, day] = count
-        self.day = max([self.day, *(day for _, day in self.sent), *(day for _, day in self.received)])
+        # A day further ahead than tomorrow is one of a clock that was set back by more than a day since.
+        known, ahead = {day for _, day in self.sent | self.received}, utc_day(self.clock.now() + 86_400.0)
+        self.day = max((day for day in known if day <= ahead), default="")
         self.roots = Counter()
         for root, count in record.execute("SELECT root_id, count(*) FROM turns GROUP BY 1"):
             self.roots[root] = count

@@ -162,12 +162,13 @@ class Records:
         counted = {run.id: run.attempt for run in self._quotas.running.values()}
         require(runs == counted, f"running by the record and not counted, or counted: {_odd(runs, counted)}")
         queued = {row["id"] for row in live if row["state"] == "queued"}
-        lost = set(self._quotas.queued) - queued
+        # What is admitted and not written yet, or not given back yet, is under way.
+        lost = set(self._quotas.queued) - queued - self._quotas.under_way()
         require(not lost, f"counted as queued for ever: {sorted(lost)}")
         waiting = {row["waiter_turn_id"] for row in self.query("SELECT waiter_turn_id FROM waits")}
         for run in self._quotas.running.values():
             require(
-                not run.waiting or run.id in waiting,
+                not (run.slot and run.waiting) or run.id in waiting,
                 f"{run.id} counts as waiting for ever: its slot is given",
             )
 

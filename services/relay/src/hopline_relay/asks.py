@@ -156,9 +156,10 @@ class Asks:
         workspace_id = waiter.key[0]
         if waiter.outcome is not None or not turn_id:
             return await waiter.wait(self._clock, seconds)
-        await self._admission.set_waiting(workspace_id, turn_id, waiting=True)
-        self._signals.slot_free([workspace_id])
         try:
+            # In here: it may be heard although the call is cancelled before it comes back.
+            await self._admission.set_waiting(workspace_id, turn_id, waiting=True)
+            self._signals.slot_free([workspace_id])
             return await waiter.wait(self._clock, seconds)
         finally:
             self._admission.post_waiting(workspace_id, turn_id, waiting=False)

@@ -221,7 +221,8 @@ class Inbox:
         turn_seconds: int,
     ) -> list[Start]:
         session_id, running = _session_of(book, principal, standing)
-        batch_id = standing.turn.id if standing.turn is not None else running or rows[0].id
+        # The turn that the call came from may have ended since: then this is a pull of its own.
+        batch_id = running or rows[0].id
         starts = [
             Start(
                 row,

@@ -74,7 +74,7 @@ class Starts:
         outgoing.copies = self._copies(draft, facts, outgoing, recipients)
         if draft.waiter is not None:
             if standing.turn is not None and standing.turn.slot:
-                draft.waiter.slot_turn_id = standing.turn.id
+                draft.waiter.slot_turn_id = outgoing.wait_turn_id = standing.turn.id
             self._waits.register(outgoing.workspace_id, outgoing.copies[0].turn_id, draft.waiter)
         return Ready(draft, self._item(draft, outgoing, standing, limits, now), outgoing)
 

@@ -61,6 +61,8 @@ class Outgoing:
     copies: list[Copy] = field(default_factory=list)
     owed: bool = False
     wait_id: str = ""
+    # The turn that is blocked meanwhile: the one that the call names, never one that merely runs beside it.
+    wait_turn_id: str = ""
     instance_id: str = ""
     queue_seconds: float
     refuse_cycles: str = "off"

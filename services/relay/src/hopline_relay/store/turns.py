@@ -101,6 +101,8 @@ _FREE_PULL = Statement(
             and_(
                 _AROUND.c.workspace_id == bindparam("workspace"),
                 _AROUND.c.id == bindparam("turn"),
+                _AROUND.c.session_id == bindparam("session"),
+                _AROUND.c.batch_id == EMPTY,
                 _AROUND.c.state == RUNNING,
             )
         ),

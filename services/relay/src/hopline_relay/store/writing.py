@@ -201,7 +201,7 @@ def _wait_row(book: Book, message: Outgoing, copy: Copy) -> dict[str, Any]:
         "instance_id": message.instance_id,
         "waiter_kind": message.sender.kind,
         "waiter_id": message.sender.id,
-        "waiter_turn_id": message.turn_id,
+        "waiter_turn_id": message.wait_turn_id,
         "created_at": book.now,
     }
 
