@@ -207,8 +207,9 @@ class Agent:
 class MeshProcess:
     """`hopline up` on a data directory of its own."""
 
-    def __init__(self, started: Processes, name: str = "data") -> None:
+    def __init__(self, started: Processes, name: str = "data", env: Mapping[str, str] | None = None) -> None:
         self.processes = started
+        self._env = env
         self.data = started.folder / name
         self.up: Process
         self._spaces = 0
@@ -225,7 +226,9 @@ class MeshProcess:
     def launch(self) -> None:
         """Begin to start it."""
         self.endpoints_file.unlink(missing_ok=True)
-        self.up = self.processes.start("up", HOPLINE, "up", "--data", str(self.data), "--any-port")
+        self.up = self.processes.start(
+            "up", HOPLINE, "up", "--data", str(self.data), "--any-port", env=self._env
+        )
 
     def start(self) -> None:
         """Start it and wait until it serves."""

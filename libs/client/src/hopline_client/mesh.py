@@ -17,6 +17,7 @@ from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
 from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
 from hopline_rpc.clock import Clock, SystemClock
 from hopline_rpc.errors import HoplineError, from_rpc_error, invalid
+from hopline_rpc.faults import point
 from hopline_rpc.tls import TlsSettings
 
 from hopline_client import models
@@ -200,6 +201,7 @@ class Mesh(Actions):
         metadata = bearer(await self._token())
         if self._traceparent:
             metadata += (("traceparent", self._traceparent),)
+        point("client.calling")
         try:
             answer = await getattr(stub(channel), method)(request, timeout=seconds, metadata=metadata)
         except (grpc.aio.AioRpcError, HoplineError) as error:
@@ -207,6 +209,7 @@ class Mesh(Actions):
             if failure.reason == "unavailable":
                 self._forget(service, channel)
             raise failure from None
+        point("client.answered")
         self._has_answered = True
         return answer
 

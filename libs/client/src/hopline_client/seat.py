@@ -13,6 +13,7 @@ from hopline.relay.v1.message_pb2 import AskRequest, CheckRequest
 from hopline.runtime.v1 import tunnel_pb2 as pb
 from hopline_rpc.clock import Clock, Handle, wait_for
 from hopline_rpc.errors import REASONS, HoplineError
+from hopline_rpc.faults import point
 from hopline_rpc.frames import FrameQueue
 
 from hopline_client.actions import MAX_WAIT, Method
@@ -189,6 +190,7 @@ class Seat:
         earlier = self._turns.get(start.turn_id)
         if earlier is not None and earlier.start.attempt >= start.attempt:
             return
+        point("worker.started")
         running = _Running(start)
         self._turns[start.turn_id] = running
         self._idle.clear()
@@ -208,6 +210,7 @@ class Seat:
     def on_acknowledged(self, item: pb.TurnEndedAck) -> None:
         """Forget a turn whose end is recorded, or was not ours to record."""
         running = self._turns.get(item.turn_id)
+        point("worker.ended")
         if running is not None and running.start.attempt == item.attempt and running.end is not None:
             self._remove(running)
 
@@ -251,11 +254,13 @@ class Seat:
         if running.forgotten:
             self._remove(running)
         else:
+            point("worker.ending")
             running.end = end
             self._put(pb.WorkerItem(ended=end))
 
     async def _work(self, start: pb.StartTurn, end: pb.TurnEnded) -> None:
         """Run the handler and write down how it ended."""
+        point("worker.accepted")
         try:
             turn = Turn(start, self)
             try:

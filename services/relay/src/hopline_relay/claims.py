@@ -11,6 +11,7 @@ from hopline_directory import Directory
 from hopline_directory.records import OPERATOR
 from hopline_rpc import telemetry
 from hopline_rpc.clock import Clock
+from hopline_rpc.faults import point
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection
 
@@ -135,6 +136,7 @@ class Claims:
             return []
         freed = {row.workspace_id: self._signals.freed(row.workspace_id) for _, row in candidates}
         slots = await self._admission.begin([self._begin(row) for _, row in candidates])
+        point("relay.begun")
         starts = []
         for (wish, row), slot in zip(candidates, slots, strict=True):
             if slot:
@@ -150,6 +152,7 @@ class Claims:
         except BaseException:
             await self._give_back([start.row for _, start in starts])
             raise
+        point("relay.claimed")
         running = {start.row.id for start in won}
         lost = [start.row for _, start in starts if start.row.id not in running]
         if lost:

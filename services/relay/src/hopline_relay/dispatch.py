@@ -19,6 +19,7 @@ from hopline.runtime.v1.tunnel_pb2 import CancelTurn, RelayItem, StartTurn
 from hopline_directory.directory import Directory
 from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock, from_timestamp, to_timestamp
+from hopline_rpc.faults import point
 from hopline_rpc.principals import Principal
 
 from hopline_relay.domain.prompt import Inbound, prompt
@@ -331,6 +332,7 @@ class Dispatcher:
             elif turn.held not in canceled:
                 attachment.held[turn.turn_id] = Holding(turn.attempt, turn.known)
                 attachment.sink.send(RelayItem(start=self._start_turn(turn, attachment, now)))
+        point("relay.dispatched")
         for attachment, held in unreachable.items():
             self.give_back(attachment, held)
         # Who got all it asked for may have more waiting; who got less has nothing to claim now.

@@ -13,6 +13,7 @@ from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
+from hopline_rpc.faults import point
 from hopline_rpc.ids import IdMaker
 from sqlalchemy import Connection
 
@@ -117,11 +118,13 @@ class Endings:
         await self._batches.drained()
 
     async def _treat(self, endings: list[Ending]) -> list[bool | BaseException]:
+        point("relay.ending")
         for _ in range(_TRIES):
             known, silent = await self._look_up(endings)
             plans = [self._plan(each, known.get(each.key), silent) for each in endings]
             found = [plan for plan in plans if plan is not None]
             epoch = await self._admit(found)
+            point("relay.answer_admitted")
             try:
                 queued = await self._write(found, epoch)
             except FencedError:
@@ -130,7 +133,9 @@ class Endings:
             except _SilencedError:
                 endings = [replace(each, known=None) for each in endings]
                 continue
+            point("relay.ended")
             await self._tell([plan for plan in found if plan.recorded], queued)
+            point("relay.told")
             return [plan is not None and (plan.error or plan.recorded) for plan in plans]
         raise HoplineError("unavailable", "the counters keep changing; try again")
 

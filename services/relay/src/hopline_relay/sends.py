@@ -15,6 +15,7 @@ from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
+from hopline_rpc.faults import point
 from sqlalchemy.exc import IntegrityError
 
 from hopline_relay import spans
@@ -149,6 +150,7 @@ class Sends:
 
     async def _admit(self, drafts: Sequence[Draft]) -> _Batch:
         """Prepare drafts, and have the counters decide those that can be sent."""
+        point("relay.send")
         facts = await self._look_up(drafts)
         batch = _Batch([self._prepare(draft, facts) for draft in drafts])
         waiting = [(index, each) for index, each in enumerate(batch.results) if isinstance(each, Ready)]
@@ -160,6 +162,7 @@ class Sends:
             for index, _ in waiting:
                 batch.results[index] = error
             return batch
+        point("relay.admitted")
         for (index, ready), decision in zip(waiting, decisions, strict=True):
             if decision.HasField("refusal"):
                 batch.results[index] = refused(decision.refusal, self._clock.now(), self._namer(ready))
@@ -230,6 +233,7 @@ class Sends:
             if len(batch) > 1 and not isinstance(error, HoplineError):
                 return [result for ready in batch for result in await self._write([ready], epoch)]
             return self._give_back(batch, error)
+        point("relay.committed")
         results: list[Result] = []
         written: list[tuple[Ready, Record | None]] = []
         for ready, done in zip(batch, outcome, strict=True):
@@ -241,6 +245,7 @@ class Sends:
             written.append((ready, done))
         await self._at_once.started([ready.outgoing for ready, _ in written], started)
         self._tell(written)
+        point("relay.settled")
         return results
 
     def _give_back(self, batch: Sequence[Ready], error: BaseException) -> list[Result]:

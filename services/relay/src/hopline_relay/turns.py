@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock, Handle
+from hopline_rpc.faults import point
 from sqlalchemy import bindparam, update
 
 from hopline_relay.admission import Admission, requeued_item
@@ -129,6 +130,7 @@ class Turns:
 
     async def accepted(self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int) -> None:
         """Note that the worker has taken these turns; it is written a moment later, for many at once."""
+        point("relay.accepted")
         self._accepted.setdefault((workspace_id, agent_id, epoch), set()).update(held)
         if self._flush is None:
             self._flush = self._clock.call_later(_ACCEPTED_SECONDS, self._flush_accepted)

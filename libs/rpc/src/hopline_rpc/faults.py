@@ -1,0 +1,56 @@
+"""Named points at which a process can be made to die, to show that nothing is lost there.
+
+`HOPLINE_FAULTS=FILE` in the environment switches them on: a process that passes a point whose name stands in
+FILE kills itself (SIGKILL). Without the variable a point is a function that does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Literal
+
+Point = Literal[
+    # A send, on its way into the record.
+    "relay.send",
+    "relay.admitted",
+    "relay.committed",
+    "relay.settled",
+    # A turn, on its way to its worker.
+    "relay.begun",
+    "relay.claimed",
+    "relay.dispatched",
+    "relay.accepted",
+    # The end of a turn, on its way to whoever asked.
+    "relay.ending",
+    "relay.answer_admitted",
+    "relay.ended",
+    "relay.told",
+    # A worker's side of a turn.
+    "worker.started",
+    "worker.accepted",
+    "worker.ending",
+    "worker.ended",
+    # A client's side of a call.
+    "client.calling",
+    "client.answered",
+]
+
+_FILE = os.environ.get("HOPLINE_FAULTS", "")
+
+
+def _die_if_named(name: Point) -> None:
+    try:
+        named = Path(_FILE).read_text()
+    except FileNotFoundError:
+        return
+    if named.strip() == name:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _pass(name: Point) -> None:
+    """Do nothing."""
+
+
+point = _die_if_named if _FILE else _pass
