@@ -15,6 +15,7 @@ Point = Literal[
     # A send, on its way into the record.
     "relay.send",
     "relay.admitted",
+    "relay.offered",
     "relay.committed",
     "relay.settled",
     # A turn, on its way to its worker.

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_rpc.errors import HoplineError
+from hopline_rpc.faults import point
 
 from hopline_relay.admission import Admission
 from hopline_relay.claims import Claims, Started
@@ -53,6 +54,7 @@ class AtOnce:
             )
         except HoplineError:
             slots = [False] * len(offered)
+        point("relay.offered")
         refused = []
         for (_, copy, place), slot in zip(offered, slots, strict=True):
             if slot:
