@@ -346,7 +346,7 @@ class QuotaModel:
             self.received[agent, day] = count
         # A day further ahead than tomorrow is one of a clock that was set back by more than a day since.
         known, ahead = {day for _, day in self.sent | self.received}, utc_day(self.clock.now() + 86_400.0)
-        self.day = max((day for day in known if day <= ahead), default="")
+        self.day = max([self.day, *(day for day in known if day <= ahead)])
         self.roots = Counter()
         for root, count in record.execute("SELECT root_id, count(*) FROM turns GROUP BY 1"):
             self.roots[root] = count
@@ -396,6 +396,7 @@ class WatchedStore(MemoryStore):
     def __init__(self, clock: Clock, model: QuotaModel) -> None:
         super().__init__(clock)
         self._model = model
+        model.day = ""  # a new process knows no day but those of the record
 
     async def admit(self, epoch: int, settled: Sequence[Settlement], items: Sequence[Item]) -> list[Decision]:
         decisions = await super().admit(epoch, settled, items)

@@ -1,0 +1,95 @@
+"""The checker, checked: a rail that is off by one, or a step left out, is found within a few seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hopline_quota.domain import rails
+from hopline_quota.domain.values import Begin
+from hopline_quota.store.memory import MemoryStore
+from hopline_relay import admission
+from hopline_relay.store import debting, entering, seeding
+
+from tests.simulation.running import play
+
+SEEDS, STEPS = 20, 300
+
+
+def depth_off_by_one(patch: pytest.MonkeyPatch) -> None:
+    true = rails.over_depth
+    patch.setattr(rails, "over_depth", lambda depth, limits: true(depth - 1, limits))
+
+
+def backlog_off_by_one(patch: pytest.MonkeyPatch) -> None:
+    true = rails.over_backlog
+    patch.setattr(rails, "over_backlog", lambda agent, queued, limits: true(agent, queued - 1, limits))
+
+
+def one_slot_too_many(patch: pytest.MonkeyPatch) -> None:
+    true = MemoryStore._begin
+
+    def begin(self: MemoryStore, item: Begin, now: float) -> bool:
+        return true(self, item._replace(concurrent_runs=item.concurrent_runs + 1), now)
+
+    patch.setattr(MemoryStore, "_begin", begin)
+
+
+def one_message_too_many(patch: pytest.MonkeyPatch) -> None:
+    true = entering._enter
+
+    def enter(message: Any, known: Any) -> Any:
+        message.cap += bool(message.cap)
+        return true(message, known)
+
+    patch.setattr(entering, "_enter", enter)
+
+
+def refunds_forgotten(patch: pytest.MonkeyPatch) -> None:
+    true = admission.Admission.settle
+
+    def settle(self: Any, key: str, *, committed: bool) -> None:
+        true(self, key, committed=True)
+
+    patch.setattr(admission.Admission, "settle", settle)
+
+
+def ends_not_told(patch: pytest.MonkeyPatch) -> None:
+    true = admission.end_item
+
+    def end_item(row: Any) -> Any:
+        item = true(row)
+        item.attempt += bool(item.attempt)
+        return item
+
+    patch.setattr("hopline_relay.endings.end_item", end_item)
+
+
+def debts_left_open(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(debting, "close", lambda connection, closed: None)
+
+
+def ended_turns_not_seeded(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(seeding, "_add_ended", lambda *_: set())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        depth_off_by_one,
+        backlog_off_by_one,
+        one_slot_too_many,
+        one_message_too_many,
+        refunds_forgotten,
+        ends_not_told,
+        debts_left_open,
+        ended_turns_not_seeded,
+    ],
+    ids=lambda fault: fault.__name__.replace("_", " "),
+)
+def test_a_planted_fault_is_found(
+    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    assert any(play(seed, STEPS).violation for seed in range(1, SEEDS + 1))
