@@ -203,10 +203,17 @@ class Worker:
         )
 
     async def end(self, turn: ClaimedTurn, answer: str | None = None, failure: str | None = None) -> bool:
-        """End a turn."""
+        """End a turn, as the stream does on which it was started or resumed."""
+        known = turn.known if turn.known is not None and turn.known.turn.epoch == self.epoch else None
         return await self.mesh.relay.turns.end(
             TurnEnd(
-                self.mesh.workspace_id, self.agent.id, turn.held, self.epoch, answer=answer, failure=failure
+                self.mesh.workspace_id,
+                self.agent.id,
+                turn.held,
+                self.epoch,
+                answer=answer,
+                failure=failure,
+                known=known,
             )
         )
 

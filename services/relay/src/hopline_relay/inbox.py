@@ -228,6 +228,7 @@ class Inbox:
                 row,
                 epoch=0,
                 slot=False,
+                started_at=book.now,
                 lease_until=book.now + PULL_LEASE_SECONDS,
                 deadline_at=book.now + turn_seconds,
                 span=spans[row.id],

@@ -249,6 +249,7 @@ class Start:
     row: Record
     epoch: int
     slot: bool
+    started_at: float
     lease_until: float
     deadline_at: float
     span: str
@@ -322,7 +323,7 @@ def _start_values(book: Book, each: Start, instance_id: str) -> dict[str, Any]:
         "new_epoch": each.epoch,
         "instance": instance_id,
         "takes_slot": each.slot,
-        "at": book.now,
+        "at": each.started_at,
         "lease": each.lease_until,
         "deadline": each.deadline_at,
         "due": min(each.lease_until, each.deadline_at),
