@@ -227,7 +227,7 @@ class Directory:
         workspace = self._workspace(caller.workspace_id)
         matches = workspace.everyone().matches(ref)
         if not matches:
-            return "deleted" if _names_deleted(workspace, ref) else "unknown"
+            return "deleted" if workspace.departed().matches(ref) else "unknown"
         other = matches[0]
         if caller.kind == "agent":
             own = workspace.agents.get(caller.id)
@@ -335,12 +335,6 @@ def _operated(workspace: WorkspaceState, user_id: str) -> Callable[[AgentRecord]
 
 def _active_and(select: Callable[[AgentRecord], bool]) -> Callable[[AgentRecord], bool]:
     return lambda agent: agent.state == "active" and select(agent)
-
-
-def _names_deleted(workspace: WorkspaceState, ref: str) -> bool:
-    return any(
-        agent.deleted and ref in (agent.id, agent.slug, agent.name) for agent in workspace.agents.values()
-    )
 
 
 def _lost_roles(old: State, fresh: State, seq: int) -> list[Change]:

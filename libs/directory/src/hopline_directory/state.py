@@ -82,9 +82,12 @@ class WorkspaceState:
 
         Kept until an agent or a role changes; the oldest one makes room.
         """
+        return self._kept(key, lambda agent: not agent.deleted and select(agent))
+
+    def _kept(self, key: object, select: Callable[[AgentRecord], bool]) -> View:
         found = self._views.get(key)
         if found is None:
-            found = make_view(agent for agent in self.agents.values() if not agent.deleted and select(agent))
+            found = make_view(agent for agent in self.agents.values() if select(agent))
             self._views[key] = found
             if len(self._views) > _MAX_VIEWS:
                 self._views.popitem(last=False)
@@ -95,6 +98,10 @@ class WorkspaceState:
     def everyone(self) -> View:
         """Return all agents that are not deleted."""
         return self.view("everyone", lambda agent: True)
+
+    def departed(self) -> View:
+        """Return all agents that are deleted."""
+        return self._kept("departed", lambda agent: agent.deleted)
 
     def put(self, change: Change) -> None:
         """Take over one change of this workspace."""

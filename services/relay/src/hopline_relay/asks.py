@@ -242,7 +242,8 @@ class Asks:
             turn = by_id(connection, turns, {key}).get(key)
             debt = by_id(connection, debts, {key}, debts.c.turn_id).get(key)
             reply = None
-            if debt is not None and debt.reply_message_id:
+            # An answer between others is not even read: its size would show in the time.
+            if debt is not None and debt.reply_message_id and turn and self._may_watch(principal, turn):
                 reply_key = (key[0], debt.reply_message_id)
                 reply = by_id(connection, messages, {reply_key}).get(reply_key)
             return turn, debt, reply
@@ -268,7 +269,7 @@ class Asks:
         turn = await self._journal.read(
             lambda connection: queues.newest_in(connection, principal.workspace_id, session_id, caused_by)
         )
-        if turn is None:
+        if turn is None or not self._may_watch(principal, turn):
             raise no_session(session_id)
         return str(turn.id)
 

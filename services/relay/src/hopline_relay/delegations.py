@@ -90,9 +90,8 @@ class Delegations:
 
         def read(connection: Connection) -> tuple[Record | None, Record | None]:
             row = by_id(connection, turns, {key}).get(key)
-            if row is None:
-                return None, None
-            session_key = (row.workspace_id, row.session_id)
+            # A session is looked for whether there is a turn or not: both take as long.
+            session_key = (key[0], row.session_id if row is not None else turn_id)
             return row, by_id(connection, sessions, {session_key}).get(session_key)
 
         row, session = await self._journal.read(read)

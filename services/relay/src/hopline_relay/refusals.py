@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hopline_directory import Directory
@@ -52,9 +52,10 @@ class _Counted:
     """A row of the log that counts repeats."""
 
     refusal: _Refusal
-    details: dict[str, Any]
     actor: Actor
     at: float
+    # With the true reason, which is worked out when the row is written: the answer has been given by then.
+    details: dict[str, Any] = field(default_factory=dict)
     count: int = 1
     written: int = 0
     seq: int = 0
@@ -130,7 +131,7 @@ class Refusals:
                 self._writes.post(known)
             return
         actor = actor_of(self._directory, principal)
-        counted = _Counted(refusal, self._details(refusal), actor, now)
+        counted = _Counted(refusal, actor, now)
         self._recent[key] = counted
         if len(self._recent) > _KEPT:
             self._recent.popitem(last=False)
@@ -169,6 +170,8 @@ class Refusals:
     async def _write(self, counted: list[_Counted]) -> list[None]:
         once = list({id(each): each for each in counted}.values())
         counts = [each.count for each in once]
+        for each in once:
+            each.details = each.details or self._details(each.refusal)
 
         def op(book: Book) -> list[int]:
             return [_record(book, each, count) for each, count in zip(once, counts, strict=True)]

@@ -123,15 +123,13 @@ class Sessions:
 
     async def _find(self, principal: Principal, session_id: str) -> tuple[Record, float]:
         key = (principal.workspace_id, session_id)
-
-        def read(connection: Connection) -> tuple[Record | None, float]:
-            row = by_id(connection, sessions, {key}).get(key)
-            return row, _last_at(connection, [row])[row.id] if row is not None else 0.0
-
-        row, last_at = await self._journal.read(read)
+        rows = await self._journal.read(lambda connection: by_id(connection, sessions, {key}))
+        row = rows.get(key)
+        # Nothing more is read before this: what is hidden takes as long as what never existed.
         if row is None or not self.may_see(principal, row):
             raise no_session(session_id)
-        return row, last_at
+        last_at = await self._journal.read(lambda connection: _last_at(connection, [row]))
+        return row, last_at[row.id]
 
     def may_see(self, principal: Principal, row: Record) -> bool:
         """Tell whether a session is one that the reader runs, opened, leads, or may view."""
@@ -213,6 +211,8 @@ class Sessions:
             agent = self._directory.agent(principal.workspace_id, agent_id)
             if agent is None or agent.deleted or not self._directory.may_know(principal, agent_id):
                 continue
+            if principal.kind == "agent" and agent.state != "active" and agent_id != principal.id:
+                continue  # to its peers an agent that is paused is not there
             found[agent_id] = self._presence(agent)
         return found
 

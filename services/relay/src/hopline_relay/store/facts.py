@@ -73,16 +73,22 @@ class Facts:
 
 
 def look_up(connection: Connection, names: Names, now: float = 0.0) -> Facts:
-    """Return what is there of what is named, with what hangs on it; requests of the day before `now`."""
+    """Return what is there of what is named, with what hangs on it; requests of the day before `now`.
+
+    What would hang on a message is asked for also where there is none: somebody else's message takes as long
+    to miss as one that never was.
+    """
     facts = Facts()
     _requests(connection, names, facts, now)
     facts.sessions = by_id(connection, sessions, names.sessions)
     facts.messages = by_id(connection, messages, names.messages)
-    facts.deliveries = copies_of(connection, facts.messages)
+    facts.deliveries = copies_of(connection, names.messages)
     running = {(key[0], row.running_turn_id) for key, row in facts.sessions.items()}
     serving = {(key[0], row.turn_id) for key, rows in facts.deliveries.items() for row in rows}
-    facts.turns = by_id(connection, turns, names.turns | running | serving)
-    facts.debts = by_id(connection, debts, facts.turns, debts.c.turn_id)
+    missing = {key for key, rows in facts.deliveries.items() if not rows}
+    wanted = names.turns | running | serving | missing
+    facts.turns = by_id(connection, turns, wanted)
+    facts.debts = by_id(connection, debts, wanted, debts.c.turn_id)
     _awaited(connection, facts, running)
     facts.threads = by_id(connection, threads, names.threads)
     _members(connection, names, facts)

@@ -3,73 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
 import grpc.aio
 import pytest
-from hopline.registry.v1.agent_pb2 import DeleteAgentRequest, PauseAgentRequest
-from hopline.registry.v1.identity_pb2 import ROLE_OPERATOR, GrantRoleRequest
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
 from hopline_client import HoplineError
 
-from tests.support.mesh_process import Agent, Space, call
-
-# Names by what hides them. All are of one length, so that whole answers can be compared.
-HIDDEN = {
-    "out_of_reach": "beyond",
-    "paused": "paused",
-    "group_only": "closed",
-    "deleted": "gone01",
-    "no_role": "theirs",
-    "another workspace": "abroad",
-    "never there": "nobody",
-}
-NO_ID = "agt_01m8p000000000000000000000"
-# Different at every call, whatever is answered.
-FLEETING = {"date", "hopline-request-id"}
-
-Answers = Callable[[str], Awaitable[str]]
-
-
-class Asker:
-    """An agent that sees `friend`, and nobody of HIDDEN."""
-
-    def __init__(self, space: Space, agent: Agent, ids: dict[str, str]) -> None:
-        self.space = space
-        self.agent = agent
-        self.ids = ids
-
-    async def all_alike(self, answers: Answers) -> str:
-        """Compare the answers for everyone in HIDDEN, by name and by id; returns one, the name left out."""
-        by_name = {why: (await answers(name)).replace(name, "NAME") for why, name in HIDDEN.items()}
-        by_id = {why: (await answers(self.ids[why])).replace(self.ids[why], "NAME") for why in HIDDEN}
-        for found in (by_name, by_id):
-            assert found == dict.fromkeys(HIDDEN, found["never there"])
-        return by_name["never there"]
-
-
-@pytest.fixture
-async def asker(space: Space) -> Asker:
-    await space.person("alice")
-    absent = {"abroad", "nobody"}
-    agents = {"friend": await space.agent("friend")}
-    for why, name in HIDDEN.items():
-        if name not in absent:
-            agents[name] = await space.agent(name, is_group_only_callable=why == "group_only")
-    for name in agents.keys() - {"theirs"}:
-        grant = GrantRoleRequest(user="alice", agent=name, role=ROLE_OPERATOR)
-        await space.admin.identities.GrantRole(grant)
-    reach = [agent.id for name, agent in agents.items() if name != "beyond"]
-    asker = await space.agent("asker", owner_id="alice", reach=reach)
-    await space.admin.agents.PauseAgent(PauseAgentRequest(agent="paused"))
-    await space.admin.agents.DeleteAgent(DeleteAgentRequest(agent="gone01"))
-    async with space.mesh.space() as elsewhere:
-        agents["abroad"] = await elsewhere.agent("abroad")
-    ids = {why: agents[name].id if name in agents else NO_ID for why, name in HIDDEN.items()}
-    return Asker(space, asker, ids)
+from tests.opaque.hidden import FLEETING, HIDDEN, Asker
+from tests.support.mesh_process import call
 
 
 async def test_over_grpc_a_hidden_agent_answers_like_one_that_never_existed(asker: Asker) -> None:
@@ -147,29 +91,3 @@ async def test_the_audit_log_alone_knows_why_an_agent_was_hidden(asker: Asker) -
     reasons = {name: each["reason"] for each in details for name in each["to"]}
     known = {name: why for why, name in HIDDEN.items() if name not in ("abroad", "nobody")}
     assert reasons == {**known, "abroad": "unknown", "nobody": "unknown"}
-
-
-async def test_what_others_have_between_them_answers_like_what_never_was(asker: Asker) -> None:
-    space = asker.space
-    one, _ = await space.agents("one", "two")
-    asked = await space.client(one).ask("two", "well?", wait_seconds=0)
-    never = "01m8p000000000000000000000"
-    async with space.mcp_over_http(asker.agent) as client:
-
-        async def answer(tool: str, argument: str, identifier: str) -> str:
-            more = {"text": "so"} if tool == "reply" else {}
-            found = await client.call_tool(tool, {argument: identifier, **more})
-            assert found.is_error
-            return found.model_dump_json().replace(identifier, "ID")
-
-        for tool, argument, identifier in (
-            ("read_thread", "thread_id", asked.thread_id),
-            ("check", "turn_id", asked.turn_id),
-            ("cancel", "turn_id", asked.turn_id),
-            ("check", "session_id", asked.session_id),
-            ("cancel", "session_id", asked.session_id),
-            ("reply", "message_id", asked.message_id),
-            ("done", "message_id", asked.message_id),
-        ):
-            fake = identifier[:4] + never
-            assert await answer(tool, argument, identifier) == await answer(tool, argument, fake), tool

@@ -1,0 +1,89 @@
+"""What may not be known of: agents by what hides them, and things that others have between them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from hopline.registry.v1.agent_pb2 import DeleteAgentRequest, PauseAgentRequest
+from hopline.registry.v1.identity_pb2 import ROLE_OPERATOR, GrantRoleRequest
+
+from tests.support.mesh_process import Agent, Space
+
+# Names by what hides them. All are of one length, so that whole answers can be compared.
+HIDDEN = {
+    "out_of_reach": "beyond",
+    "paused": "paused",
+    "group_only": "closed",
+    "deleted": "gone01",
+    "no_role": "theirs",
+    "another workspace": "abroad",
+    "never there": "nobody",
+}
+NEVER = "01m8p000000000000000000000"
+NO_ID = f"agt_{NEVER}"
+# Ids of things, by what hides them, in the fields that name them.
+THINGS = ("session_id", "thread_id", "message_id", "turn_id")
+# Different at every call, whatever is answered.
+FLEETING = {"date", "hopline-request-id"}
+
+Answers = Callable[[str], Awaitable[str]]
+
+
+class Asker:
+    """An agent that sees `friend`, and nobody of HIDDEN; `person` is the token of somebody alike.
+
+    `things` holds, by field and by what hides them, ids of what others have between them.
+    """
+
+    def __init__(
+        self, space: Space, agent: Agent, person: str, ids: dict[str, str], things: dict[str, dict[str, str]]
+    ) -> None:
+        self.space = space
+        self.agent = agent
+        self.person = person
+        self.ids = ids
+        self.things = things
+
+    async def all_alike(self, answers: Answers) -> str:
+        """Compare the answers for everyone in HIDDEN, by name and by id; returns one, the name left out."""
+        by_name = {why: (await answers(name)).replace(name, "NAME") for why, name in HIDDEN.items()}
+        by_id = {why: (await answers(self.ids[why])).replace(self.ids[why], "NAME") for why in HIDDEN}
+        for found in (by_name, by_id):
+            assert found == dict.fromkeys(HIDDEN, found["never there"])
+        return by_name["never there"]
+
+
+async def hide(space: Space) -> Asker:
+    """Make everyone in HIDDEN, and an agent that may not know of them."""
+    await space.policy(refusals="0", agents=1000)
+    await space.person("alice")
+    bob = await space.person("bob")
+    await space.agents("one", "two")
+    absent = {"abroad", "nobody"}
+    agents = {"friend": await space.agent("friend")}
+    for why, name in HIDDEN.items():
+        if name not in absent:
+            agents[name] = await space.agent(name, is_group_only_callable=why == "group_only")
+    for name in agents.keys() - {"theirs"}:
+        grant = GrantRoleRequest(user="alice", agent=name, role=ROLE_OPERATOR)
+        await space.admin.identities.GrantRole(grant)
+    reach = [agent.id for name, agent in agents.items() if name != "beyond"]
+    asker = await space.agent("asker", owner_id="alice", reach=reach)
+    grant = GrantRoleRequest(user="bob", agent="friend", role=ROLE_OPERATOR)
+    await space.admin.identities.GrantRole(grant)
+    asked = {
+        "between others": await space.client(await space.agent("three")).ask("two", "well?", wait_seconds=0),
+        "of a deleted agent": await space.client(agents["gone01"]).ask("two", "well?", wait_seconds=0),
+    }
+    await space.admin.agents.PauseAgent(PauseAgentRequest(agent="paused"))
+    await space.admin.agents.DeleteAgent(DeleteAgentRequest(agent="gone01"))
+    async with space.mesh.space() as elsewhere:
+        agents["abroad"], _ = await elsewhere.agents("abroad", "two")
+        client = elsewhere.client(agents["abroad"])
+        asked["another workspace"] = await client.ask("two", "well?", wait_seconds=0)
+    ids = {why: agents[name].id if name in agents else NO_ID for why, name in HIDDEN.items()}
+    things: dict[str, dict[str, str]] = {}
+    for field in THINGS:
+        things[field] = {why: getattr(each, field) for why, each in asked.items()}
+        things[field]["never there"] = things[field]["between others"][:4] + NEVER
+    return Asker(space, asker, bob, ids, things)
