@@ -205,7 +205,7 @@ async def test_a_body_that_does_not_come_is_given_up() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = (
             f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {rig.token}\r\n"
-            "Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
+            "Content-Type: application/json\r\nAccept: */*\r\nContent-Length: 10\r\n\r\n{"
         )
         writer.write(head.encode())
         status = await asyncio.wait_for(reader.readline(), 5)
@@ -213,9 +213,25 @@ async def test_a_body_that_does_not_come_is_given_up() -> None:
     assert b"408" in status
 
 
-async def test_a_wrong_content_type_is_refused(rig: Rig) -> None:
-    response = await rig.post(call_body("whoami", {}), **{"Content-Type": "text/plain"})
-    assert response.status_code == 400
+@pytest.mark.parametrize("version", [LEGACY, MODERN])
+@pytest.mark.parametrize(("header", "status"), [("Content-Type", 415), ("Accept", 406)])
+async def test_a_body_or_an_answer_that_is_no_json_is_refused_by_name(
+    rig: Rig, header: str, status: int, version: str
+) -> None:
+    async with rig.http(**{**era_headers(version, "whoami"), header: "text/plain"}) as client:
+        response = await client.post("/mcp", content=call_body("whoami", {}, version))
+    assert response.status_code == status
+    assert header in response.json()["error"]["message"]
+
+
+async def test_refusals_outside_mcp_are_json_with_a_code_too(rig: Rig) -> None:
+    async with rig.http() as client:
+        method = await client.put("/mcp")
+        host = await client.post("/mcp", headers={"Host": "evil.example"})
+        origin = await client.post("/mcp", headers={"Origin": "https://evil.example"})
+    codes = [found.json()["error"]["code"] for found in (method, host, origin)]
+    assert codes == ["failed_precondition", "permission_denied", "permission_denied"]
+    assert (method.status_code, method.headers["Allow"]) == (405, "POST")
 
 
 async def test_a_modern_header_that_contradicts_the_body_is_refused(rig: Rig) -> None:

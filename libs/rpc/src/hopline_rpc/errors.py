@@ -26,9 +26,11 @@ log = logging.getLogger("hopline.errors")
 DOMAIN: Final = "hopline"
 STATUS_KEY: Final = "grpc-status-details-bin"
 _PREFIX: Final = "ERROR_REASON_"
-# gRPC refuses trailing metadata of more than 8 KiB on many clients; the rest of the trailer needs room.
-_STATUS_BYTES: Final = 6000
-_PART_BYTES: Final = 2000
+# gRPC refuses trailing metadata of more than 8 KiB: the status counts there as base64, the message once
+# more with three bytes for each that is not plain ASCII.
+_MESSAGE_BYTES: Final = 800
+_STATUS_BYTES: Final = 4000
+_PART_BYTES: Final = 1500
 _UNAUTHENTICATED: Final = "a valid credential is needed"
 
 
@@ -155,7 +157,8 @@ class WireStatus(NamedTuple):
 
 def to_status(error: HoplineError) -> WireStatus:
     """Write an error as gRPC code, message and the trailing metadata with the full status."""
-    status = status_pb2.Status(code=error.code.value[0], message=error.message)
+    message = _clipped(error.message)
+    status = status_pb2.Status(code=error.code.value[0], message=message)
     status.details.add().Pack(_error_info(error))
     if error.retry_after is not None:
         status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=_duration(error.retry_after)))
@@ -171,19 +174,31 @@ def to_status(error: HoplineError) -> WireStatus:
     if error.violations:
         request = error_details_pb2.BadRequest()
         for field, description in error.violations:
-            if request.ByteSize() + len(field) + len(description) < _PART_BYTES:
+            if request.ByteSize() + _size(field) + _size(description) < _PART_BYTES:
                 request.field_violations.add(field=field, description=description)
         _add_if_room(status, request)
-    return WireStatus(error.code, error.message, ((STATUS_KEY, status.SerializeToString()),))
+    return WireStatus(error.code, message, ((STATUS_KEY, status.SerializeToString()),))
+
+
+def _clipped(message: str) -> str:
+    """Cut a message that quotes more of a request than a trailer holds."""
+    raw = message.encode(errors="replace")
+    if len(raw) <= _MESSAGE_BYTES:
+        return message
+    return raw[:_MESSAGE_BYTES].decode(errors="ignore") + "…"
 
 
 def _error_info(error: HoplineError) -> Any:
     info = error_details_pb2.ErrorInfo(reason=error.reason.upper(), domain=DOMAIN)
     for key, value in error.details.items():
         text = value if isinstance(value, str) else json.dumps(value)
-        if info.ByteSize() + len(key) + len(text) < _PART_BYTES:
+        if info.ByteSize() + _size(key) + _size(text) < _PART_BYTES:
             info.metadata[key] = text
     return info
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="replace"))
 
 
 def _duration(seconds: float) -> duration_pb2.Duration:

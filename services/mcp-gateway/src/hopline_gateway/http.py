@@ -22,6 +22,7 @@ from mcp.server.transport_security import TransportSecurityMiddleware, Transport
 from mcp.types import ErrorData, JSONRPCError
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -68,7 +69,10 @@ class HostCheck:
         if scope["type"] == "http":
             refused = await self._check.validate_request(Request(scope))
             if refused is not None:
-                await refused(scope, receive, send)
+                header = "Host" if refused.status_code == 421 else "Origin"
+                text = f"the header {header} names another site than this mesh; its settings may allow more"
+                error = HoplineError("permission_denied", text)
+                await JSONResponse({"error": error.to_dict()}, refused.status_code)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -133,6 +137,7 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         try:
+            _check_kinds(Headers(scope=scope))
             body = await read_body(scope, receive, self._body_seconds)
         except BadBody as bad:
             await _protocol_error(bad)(scope, receive, send)
@@ -149,6 +154,15 @@ class McpEndpoint:
             await self._events.handle_request(scope, again, send)
         else:
             await _until_disconnect(self._json.handle_request(scope, again, send), receive)
+
+
+def _check_kinds(headers: Headers) -> None:
+    """Refuse a body that is said to be no JSON, and a client that takes none."""
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise BadBody(415, "Content-Type must be application/json")
+    accepted = {each.partition(";")[0].strip() for each in headers.get("accept", "").lower().split(",")}
+    if not accepted & {"application/json", "application/*", "*/*"}:
+        raise BadBody(406, "Accept must include application/json")
 
 
 def _protocol_error(bad: BadBody) -> Response:
@@ -215,12 +229,17 @@ def build_app(
     async def not_found(request: Request, error: Exception) -> Response:
         return JSONResponse({"error": HoplineError("not_found", "there is nothing here").to_dict()}, 404)
 
+    async def wrong_method(request: Request, error: Exception) -> Response:
+        text = f"this path does not take {request.method}"
+        allowed = error.headers if isinstance(error, HTTPException) else None
+        return JSONResponse({"error": HoplineError("failed_precondition", text).to_dict()}, 405, allowed)
+
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with endpoint.run():
             yield
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/mcp", endpoint, methods=["POST"]),
             Route("/endpoints", addresses, methods=["GET"]),
@@ -231,6 +250,9 @@ def build_app(
             Middleware(HostCheck, hosts, origins),
             Middleware(Credentials, authenticator),
         ],
-        exception_handlers={404: not_found},
+        exception_handlers={404: not_found, 405: wrong_method},
         lifespan=lifespan,
     )
+    # A path with a slash too many is another path, not one to be sent on from with a credential.
+    app.router.redirect_slashes = False
+    return app

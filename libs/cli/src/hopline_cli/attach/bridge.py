@@ -6,6 +6,7 @@ Whatever the command says of itself is left behind: only headers that describe t
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,6 +15,7 @@ from typing import Final
 
 import aiohttp
 from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage
 from hopline_rpc.errors import HoplineError
 
 _MAX_BODY: Final = 4 * 1024 * 1024
@@ -25,6 +27,15 @@ _TRACE: Final = 36  # `00-` and the trace id of a traceparent, and the dash behi
 _CONNECT_SECONDS: Final = 5.0
 # No answer takes longer between two pieces: waits are at most 50 s, streams show a sign of life each 15 s.
 _READ_SECONDS: Final = 120.0
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Tell whether a record is about us, not about a command that speaks no HTTP or has hung up."""
+    return not (record.exc_info and isinstance(record.exc_info[1], (BadHttpMessage, ConnectionError)))
+
+
+log = logging.getLogger("hopline.attach.socket")
+log.addFilter(_is_ours)
 
 
 class Upstream:
@@ -70,7 +81,9 @@ class Bridge:
         """Open the socket, for its owner alone."""
         app = web.Application(client_max_size=_MAX_BODY)
         app.router.add_post("/mcp", self._post)
-        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0)
+        self._runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, shutdown_timeout=0, logger=log
+        )
         await self._runner.setup()
         mask = os.umask(0o177)
         try:
