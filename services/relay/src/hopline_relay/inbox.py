@@ -221,6 +221,11 @@ class Inbox:
         turn_seconds: int,
     ) -> list[Start]:
         session_id, running = _session_of(book, principal, standing)
+        # Others may have taken some of them since, and a pull is named after one that is its own.
+        now = queues.find(book.connection, {(row.workspace_id, row.id) for row in rows})
+        rows = [row for row in rows if now[row.workspace_id, row.id].state == "queued"]
+        if not rows:
+            return []
         # The turn that the call came from may have ended since: then this is a pull of its own.
         batch_id = running or rows[0].id
         starts = [
