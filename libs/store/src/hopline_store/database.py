@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
-from hopline_store.failures import store_failure, unavailable
+from hopline_store.failures import driver_words, store_failure
 from hopline_store.migrations import migrate
 from hopline_store.reader import THREADS, Reader
 from hopline_store.writer import Writer
@@ -72,7 +72,7 @@ def open_database(
         if text is None:
             raise
         file = make_url(url).database if isinstance(url, str) else url
-        raise unavailable(error, f"{text}: {file}") from None
+        raise HoplineError("unavailable", f"{text}: {file} ({driver_words(error)})") from None
     except BaseException:
         engine.dispose()
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Final
 
 from hopline_rpc.errors import HoplineError
@@ -24,6 +25,9 @@ _SQLITE: Final = {
     "SQLITE_PROTOCOL": "the store is locked by another process",
     "SQLITE_NOMEM": "the store has no memory left",
 }
+_AGAIN_SECONDS: Final = 10.0
+# When each of these texts was logged last.
+_said: dict[str, float] = {}
 _ANY: Final = "the store cannot be reached just now"
 
 
@@ -44,7 +48,15 @@ def store_failure(error: BaseException) -> str | None:
 def unavailable(error: BaseException, text: str) -> HoplineError:
     """Log a broken store with its driver's words, and return what its callers get.
 
-    One line: while a disk is full every call comes by here, and where in our code it did says nothing.
+    One line now and then: while a disk is full every call comes by here.
     """
-    log.error("%s: %s", text, error.orig if isinstance(error, DBAPIError) else error)
+    now = time.monotonic()
+    if now >= _said.get(text, -_AGAIN_SECONDS) + _AGAIN_SECONDS:
+        _said[text] = now
+        log.error("%s: %s", text, driver_words(error))
     return HoplineError("unavailable", text, retry_after=1.0)
+
+
+def driver_words(error: BaseException) -> str:
+    """Return what the driver said, without the statement that it was said of."""
+    return str(error.orig if isinstance(error, DBAPIError) else error)
