@@ -20,9 +20,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=300, help="begin no new round after so long (300)")
     parser.add_argument("--seed", type=int, help="play the one round of this seed")
-    parser.add_argument("words", nargs="*", help="words for pytest, such as -k tunnel")
-    given, more = parser.parse_known_args()
-    words = [*given.words, *more]
+    parser.epilog = "All other words go to pytest, such as: -k tunnel"
+    given, words = parser.parse_known_args()
     ends = time.monotonic() + given.seconds
     while True:
         seed = given.seed if given.seed is not None else random.SystemRandom().randrange(2**31)

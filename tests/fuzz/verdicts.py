@@ -71,7 +71,8 @@ def http(status: int, kind: str, body: bytes, asked: str = "") -> None:
 
 
 def _events(text: str) -> Iterator[Any]:
-    for line in text.splitlines():
+    # Only these end a line here; JSON may hold whatever else Unicode has.
+    for line in re.split(r"\r\n|\n|\r", text):
         if line.startswith("data:") and line[5:].strip():
             yield json.loads(line[5:])
 
