@@ -1,6 +1,6 @@
 """Where the mesh spends its time under one load: `python -m tests.bench.profiling ROW [SECONDS]`.
 
-First the processor time of each thread, a call, beside that of the bare echo: on a busy machine the only
+First the processor time of each thread, a call, beside that of its floor: on a busy machine the only
 figures that can be trusted. Then py-spy, installed under build/, samples the threads: of the event loop and
 of each writer, the share of the samples in Python code that each function has, with what it calls
 (inclusive) and without (self). What gRPC and the loop do in C, and waiting, look alike and are left out.
@@ -102,6 +102,14 @@ def show(stacks: Iterable[str], thread: str) -> None:
             print(f"{samples / total:7.1%}  {function}")
 
 
+def floor(rig: Rig, stack: ExitStack, request: Mapping[str, Any]) -> tuple[Child, Mapping[str, Any], int]:
+    """Start what a load is compared with; returns the load on it, what to ask of that, and its process."""
+    if "era" in request:
+        server = stack.enter_context(tools.floor_server())
+        return stack.enter_context(tools.floor_load(server)), request, server.pid
+    return rig.echo, {"call": "echo", "outstanding": request["outstanding"]}, rig.echo_server.pid
+
+
 def main() -> int:
     """Profile one row; return the exit status."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -113,13 +121,12 @@ def main() -> int:
     load, request = LOADS[name]
     with ExitStack() as stack:
         rig = Rig(stack)
-        echo, child = rig.echo, stack.enter_context(load(rig))
-        child.ask({**request, "seconds": 1.0})
-        bare = {"call": "echo", "outstanding": request["outstanding"]}
-        for title, each, pid, what in (
-            ("echo", echo, rig.echo_server.pid, bare),
-            (name, child, rig.mesh.pid, request),
+        echo, child = floor(rig, stack, request), stack.enter_context(load(rig))
+        for each, what, pid, title in (
+            (*echo, "the floor"),
+            (child, request, rig.mesh.pid, name),
         ):
+            each.ask({**what, "seconds": 1.0})
             rate, threads = cost(each, pid, what, seconds / 2)
             print(f"{title}: {rate:.0f}/s; µs a call by thread: {', '.join(f'{t:.0f}' for t in threads)}")
         stacks = sample(child, rig.mesh.pid, request, seconds)

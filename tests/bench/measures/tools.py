@@ -24,21 +24,27 @@ def load(rig: Rig) -> Child:
     return Child("load-mcp", "tests.bench.load.mcp_http", config)
 
 
+def floor_server() -> Child:
+    """Start the echo tool on the bare SDK."""
+    return Child("mcp-echo", "tests.bench.floors.mcp_echo", {})
+
+
+def floor_load(server: Child) -> Child:
+    """Start the load on it."""
+    bare = {"url": server.ready["url"], "tool": "echo", "agents": [{"token": "", "arguments": {}}]}
+    return Child("load-mcp-echo", "tests.bench.load.mcp_http", bare)
+
+
 def mcp_send(rig: Rig) -> list[Row]:
     """Measure `send_message` for both kinds of client."""
-    with Child("mcp-echo", "tests.bench.floors.mcp_echo", {}) as server:
-        bare = {"url": server.ready["url"], "tool": "echo", "agents": [{"token": "", "arguments": {}}]}
-        with (
-            Child("load-mcp-echo", "tests.bench.load.mcp_http", bare) as floor,
-            load(rig) as mesh,
-        ):
-            found = interleaved(
-                {
-                    f"{name}_{era}": rounds_of(child, era=era, outstanding=_OUTSTANDING)
-                    for era in ("legacy", "modern")
-                    for name, child in (("floor", floor), ("mesh", mesh))
-                }
-            )
+    with floor_server() as server, floor_load(server) as floor, load(rig) as mesh:
+        found = interleaved(
+            {
+                f"{name}_{era}": rounds_of(child, era=era, outstanding=_OUTSTANDING)
+                for era in ("legacy", "modern")
+                for name, child in (("floor", floor), ("mesh", mesh))
+            }
+        )
     return [
         row(f"mcp_send_{era}", found[f"mesh_{era}"]["rate"], found[f"floor_{era}"]["rate"])
         for era in ("legacy", "modern")

@@ -50,7 +50,7 @@ class Gateway:
         """Listen on `host:port`, by default the one of the settings, and return the URL."""
         bind = bind or self._settings.bind or f"127.0.0.1:{DEFAULT_PORT}"
         app = build_app(
-            endpoint=McpEndpoint(self._platform.mcp, self._settings.body_seconds),
+            endpoint=McpEndpoint(self._platform, self._settings.body_seconds),
             authenticator=self._guard.authenticator,
             hosts=self._settings.hosts(bind),
             origins=self._settings.origins(),

@@ -38,6 +38,7 @@ class Body:
     """A body that holds one JSON-RPC message."""
 
     raw: bytes
+    message: dict[str, Any]
     # The tool that is called; empty for any other method.
     tool: str
     wants_progress: bool
@@ -93,7 +94,7 @@ def _parse(raw: bytes) -> Body:
         name, meta = params.get("name"), params.get("_meta")
         tool = name if isinstance(name, str) else ""
         wants_progress = isinstance(meta, dict) and meta.get("progressToken") is not None
-    return Body(raw, tool, wants_progress, had_surrogates)
+    return Body(raw, message, tool, wants_progress, had_surrogates)
 
 
 def _decode(raw: bytes) -> Any:

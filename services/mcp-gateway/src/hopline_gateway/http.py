@@ -16,7 +16,6 @@ from typing import Any, Final
 from hopline_rpc.auth import AUTHORIZATION, WORKSPACE, Authenticator
 from hopline_rpc.errors import HoplineError, internal
 from hopline_rpc.principals import Principal
-from mcp.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.types import ErrorData, JSONRPCError
@@ -29,9 +28,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hopline_gateway.body import BadBody, read_body, replay
+from hopline_gateway.body import BadBody, Body, read_body, replay
+from hopline_gateway.direct import DirectCalls, recognised
 from hopline_gateway.mesh import Caller
-from hopline_gateway.server import CALLER, HAD_SURROGATES, TRACEPARENT
+from hopline_gateway.server import CALLER, HAD_SURROGATES, TRACEPARENT, PlatformServer
 from hopline_gateway.tools import TOOLS
 
 log = logging.getLogger("hopline.gateway")
@@ -120,8 +120,10 @@ def _session(headers: Headers) -> str:
 class McpEndpoint:
     """`POST /mcp`."""
 
-    def __init__(self, server: Server[Any], body_seconds: float) -> None:
+    def __init__(self, platform: PlatformServer, body_seconds: float) -> None:
         self._body_seconds = body_seconds
+        self._direct = DirectCalls(platform)
+        server = platform.mcp
         # Host and Origin are checked in front of all paths, the body's size before it is parsed here.
         self._json = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
         self._events = StreamableHTTPSessionManager(server, json_response=False, stateless=True)
@@ -147,13 +149,21 @@ class McpEndpoint:
         if body.had_surrogates:
             scope[HAD_SURROGATES] = True
             scope["headers"] = _with_length(scope["headers"], len(body.raw))
-        again = replay(body.raw, receive)
-        if body.tool not in _WAITING:
-            await self._json.handle_request(scope, again, send)
-        elif body.wants_progress and _takes_events(scope):
-            await self._events.handle_request(scope, again, send)
+        if body.tool in _WAITING and body.wants_progress and _takes_events(scope):
+            await self._events.handle_request(scope, replay(body.raw, receive), send)
+        elif body.tool in _WAITING:
+            await _until_disconnect(self._serve(body, scope, receive, send), receive)
         else:
-            await _until_disconnect(self._json.handle_request(scope, again, send), receive)
+            await self._serve(body, scope, receive, send)
+
+    async def _serve(self, body: Body, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with JSON."""
+        request = recognised(scope, body)
+        if request is not None:
+            response = await self._direct.serve(request)
+            await response(scope, receive, send)
+        else:
+            await self._json.handle_request(scope, replay(body.raw, receive), send)
 
 
 def _check_kinds(headers: Headers) -> None:

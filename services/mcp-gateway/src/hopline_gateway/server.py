@@ -7,9 +7,10 @@ faults of the protocol alone. No exception leaves a handler as it is: the SDK wo
 from __future__ import annotations
 
 import logging
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import mcp.types as t
 from hopline_directory import Follower
@@ -25,11 +26,13 @@ from hopline_gateway.offers import Offers
 from hopline_gateway.results import refusal, success
 from hopline_gateway.toolkit import Call, Json, Result, Tool
 from hopline_gateway.tools import TOOLS
-from hopline_gateway.waits import Waits
+from hopline_gateway.waits import Report, Waits
 
 log = logging.getLogger("hopline.gateway")
 
 Context = ServerRequestContext[Any, Any]
+Scope = Mapping[str, Any]
+Answer = TypeVar("Answer")
 
 # Where the HTTP layer leaves what it knows of a request, in the ASGI scope.
 CALLER: Final = "hopline.caller"
@@ -43,6 +46,17 @@ _INSTRUCTIONS: Final = (
 )
 # Ids by which a trace is found again, where a result holds them.
 _TRACED: Final = ("message_id", "thread_id", "turn_id", "session_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A JSON-RPC request as it came in, through the SDK or past it."""
+
+    method: str
+    params: Mapping[str, Any]
+    request_id: int | str | None
+    revision: str
+    scope: Scope
 
 
 class PlatformServer:
@@ -71,7 +85,7 @@ class PlatformServer:
     async def _list_tools(self, ctx: Context, params: t.PaginatedRequestParams | None) -> t.ListToolsResult:
         try:
             await self._follower.ensure_fresh()
-            return t.ListToolsResult(tools=self._offers.listed(_caller(ctx).principal))
+            return t.ListToolsResult(tools=self._offers.listed(_scope(ctx)[CALLER].principal))
         except HoplineError as error:
             raise MCPError(t.INTERNAL_ERROR, error.message, {"error": error.to_dict()}) from None
         except Exception as error:
@@ -82,33 +96,40 @@ class PlatformServer:
         if tool is None:
             known = ", ".join(TOOLS)
             raise MCPError(t.INVALID_PARAMS, f"Unknown tool {params.name[:64]!r}; there are: {known}")
+        report = ctx.session.report_progress if _wants_progress(ctx) else None
+        return await self._answer(tool, params.arguments or {}, _scope(ctx), report)
+
+    async def call(self, request: Arrived) -> Json:
+        """Answer a `tools/call` that is known to be well-formed, of a tool that there is."""
+        tool, arguments = TOOLS[request.params["name"]], request.params.get("arguments")
+        return await _spanned(request, lambda: self._answer(tool, arguments or {}, request.scope, None))
+
+    async def _answer(
+        self, tool: Tool, arguments: dict[str, Any], scope: Scope, report: Report | None
+    ) -> Json:
         try:
-            return success(await self._run(tool, ctx, params.arguments or {}))
+            return success(await self._run(tool, arguments, scope, report))
         except HoplineError as error:
             return refusal(error)
         except Exception as error:
             return refusal(internal(error, log))
 
-    async def _run(self, tool: Tool, ctx: Context, arguments: dict[str, Any]) -> Result:
-        caller = _caller(ctx)
+    async def _run(
+        self, tool: Tool, arguments: dict[str, Any], scope: Scope, report: Report | None
+    ) -> Result:
+        caller: Caller = scope[CALLER]
         await self._follower.ensure_fresh()
         self._offers.check(caller.principal, tool)
-        self._checkers[tool.name].check(arguments, had_surrogates=HAD_SURROGATES in _scope(ctx))
-        report = ctx.session.report_progress if _wants_progress(ctx) else None
+        self._checkers[tool.name].check(arguments, had_surrogates=HAD_SURROGATES in scope)
         return await tool.run(Call(caller, self._mesh, arguments, self._waits, report))
 
 
-def _scope(ctx: Context) -> MutableMapping[str, Any]:
+def _scope(ctx: Context) -> Scope:
     """Return the ASGI scope of the request that a call came with: there is no other way in."""
     if ctx.request is None:
         raise RuntimeError("the gateway serves MCP over HTTP only")
-    scope: MutableMapping[str, Any] = ctx.request.scope
+    scope: Scope = ctx.request.scope
     return scope
-
-
-def _caller(ctx: Context) -> Caller:
-    found: Caller = _scope(ctx)[CALLER]
-    return found
 
 
 def _wants_progress(ctx: Context) -> bool:
@@ -116,26 +137,30 @@ def _wants_progress(ctx: Context) -> bool:
 
 
 async def _span(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Wrap what the SDK serves in a span."""
+    request = Arrived(ctx.method, ctx.params or {}, ctx.request_id, ctx.protocol_version, _scope(ctx))
+    return await _spanned(request, lambda: call_next(ctx))
+
+
+async def _spanned(request: Arrived, serve: Callable[[], Awaitable[Answer]]) -> Answer:
     """Wrap a request in a span under the context that came with it; `_meta` wins over the header."""
-    attributes: dict[str, str] = {
-        "mcp.method.name": ctx.method,
-        "mcp.protocol.version": ctx.protocol_version,
-    }
-    name = ctx.method
-    if ctx.request_id is not None:
-        attributes["jsonrpc.request.id"] = str(ctx.request_id)
-    if ctx.method == "tools/call":
-        tool = (ctx.params or {}).get("name")
+    method = request.method
+    attributes: dict[str, str] = {"mcp.method.name": method, "mcp.protocol.version": request.revision}
+    name = method
+    if request.request_id is not None:
+        attributes["jsonrpc.request.id"] = str(request.request_id)
+    if method == "tools/call":
+        tool = request.params.get("name")
         # Only names of ours: whatever else a client makes up does not belong into a span's name.
         if isinstance(tool, str) and tool in TOOLS:
-            name = f"{ctx.method} {tool}"
+            name = f"{method} {tool}"
             attributes["gen_ai.tool.name"] = tool
         attributes["gen_ai.operation.name"] = "execute_tool"
-    span = telemetry.span_from(_traceparent(ctx), name, "server", attributes, service="gateway")
+    span = telemetry.span_from(_traceparent(request), name, "server", attributes, service="gateway")
     failure: str | None = "cancelled"
     try:
         with span.current():
-            result = await call_next(ctx)
+            result = await serve()
         failure = _outcome(span, result)
     except MCPError as error:
         failure = str(error.error.code)
@@ -149,15 +174,16 @@ async def _span(ctx: Context, call_next: CallNext) -> HandlerResult:
         span.end(failure)
 
 
-def _traceparent(ctx: Context) -> str:
-    given = (ctx.meta or {}).get("traceparent")
+def _traceparent(request: Arrived) -> str:
+    meta = request.params.get("_meta")
+    given = meta.get("traceparent") if isinstance(meta, Mapping) else None
     if isinstance(given, str) and telemetry.normal(given):
         return given
-    carried: str = _scope(ctx)[TRACEPARENT]
+    carried: str = request.scope[TRACEPARENT]
     return carried
 
 
-def _outcome(span: telemetry.OpenSpan, result: HandlerResult) -> str | None:
+def _outcome(span: telemetry.OpenSpan, result: object) -> str | None:
     """Note the ids in a tool's result, and return the code of a refusal."""
     if not isinstance(result, dict):
         return None
