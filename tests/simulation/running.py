@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,8 @@ class Simulation:
 def _template() -> tuple[Path, dict[str, tuple[str, str]]]:
     """Prepare a folder once for each process."""
     folder = Path(tempfile.mkdtemp(prefix="hopline-cast-", dir=_ROOT))
+    # Not atexit, which workers of a pool end without.
+    Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=1)
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         loop: Any = runner.get_loop()
         return folder, runner.run(prepare(folder, loop))
