@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from hopline.relay.v1 import audit_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.runtime.v1.tunnel_pb2 import RelayItem, StartTurn
 from hopline_relay.dispatch import Attachment, Holding
+from hopline_relay.store.seeding import next_epoch
 from hopline_relay.turns import Held, TurnEnd
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
@@ -49,7 +52,8 @@ async def desk(mesh: RelayMesh, agent: Caller, places: int = 4) -> Desk:
     principal = Principal("agent", agent.id, mesh.workspace_id, agent.id, "tok_1")
     found.attachment = Attachment(1, principal, worker.epoch, places, "user", found)
     mesh.relay.dispatcher.add(found.attachment)
-    await mesh.clock.settle()
+    # It has asked for what is queued; while it does, its places are promised.
+    await until(lambda: not found.attachment.promised)
     return found
 
 
@@ -140,3 +144,56 @@ async def test_an_answer_goes_back_though_nothing_was_looked_up_for_it(mesh: Rel
     assert not await bobs.mesh.relay.turns.end(
         TurnEnd(*bobs.attachment.key, Held(view.turn_id, 1), bobs.attachment.epoch, answer="again")
     )
+
+
+async def test_a_place_is_free_again_when_the_record_cannot_even_say_why_it_refused(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await mesh.policy(concurrent_runs=1)
+    bobs = await desk(mesh, bob, places=1)
+    refresh = mesh.relay.admission.refresh_epoch
+
+    async def fails() -> None:
+        mesh.relay.admission.refresh_epoch = refresh  # type: ignore[method-assign]
+        raise HoplineError("unavailable", "the store is locked by another process")
+
+    async def epoch_moves(*items: object) -> object:
+        mesh.relay.admission.begin = begin  # type: ignore[method-assign]
+        await mesh.relay.journal.write(next_epoch)
+        return await begin(*items)  # type: ignore[arg-type]
+
+    begin, mesh.relay.admission.begin = mesh.relay.admission.begin, epoch_moves  # type: ignore[assignment,method-assign]
+    mesh.relay.admission.refresh_epoch = fails  # type: ignore[method-assign]
+    assert (await refusal(ada.send(bob))).reason == "unavailable"
+    await until(lambda: bobs.attachment.free, "the place")
+    await mesh.relay.admission.refresh_epoch()
+    await ada.send(bob, text="again")
+    await until(lambda: bobs.starts)
+    assert bobs.starts[0].messages[0].body == "again"
+
+
+async def test_a_turn_that_is_given_back_is_counted_when_it_is_claimed_at_once(mesh: RelayMesh) -> None:
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    await mesh.policy(concurrent_runs=1)
+    bobs, cids = await desk(mesh, bob), await desk(mesh, cid)
+    sent = await ada.send(bob)
+    await until(lambda: bobs.starts)
+    told, heard = mesh.relay.admission.told_ends, asyncio.Event()
+
+    async def slowly(items: list[object]) -> None:
+        # The turn is claimable again by the record before the counters have heard of it.
+        mesh.relay.dispatcher.wake({bobs.attachment.key})
+        for _ in range(20):
+            await mesh.relay.journal.write(lambda book: None)
+            await mesh.clock.settle()
+        mesh.relay.admission.told_ends = told  # type: ignore[method-assign]
+        await told(items)  # type: ignore[arg-type]
+        heard.set()
+
+    mesh.relay.admission.told_ends = slowly  # type: ignore[assignment,method-assign]
+    mesh.relay.dispatcher.give_back(bobs.attachment, [Held(sent.deliveries[0].turn_id, 1)])
+    await heard.wait()
+    await until(lambda: len(bobs.starts) == 2)
+    assert (await mesh.usage(bob)).running == 1
+    await ada.send(cid)
+    await mesh.clock.settle(200)
+    assert cids.starts == []

@@ -126,7 +126,7 @@ class Relay:
             journal, directory, admission, sends, waits, hand_over, endings, signals, inboxes, ids, clock
         )
         self.sweep = Sweep(journal, directory, admission, endings, cancels, turns, signals, clock)
-        self._departures = recovery.Departures(journal, directory, cancels, turns, signals)
+        self._departures = recovery.Departures(journal, directory, sends, cancels, turns, signals)
         self._takeover = TakeOver(registry, journal, clock)
 
         pager, views = Pager(), Views(directory)

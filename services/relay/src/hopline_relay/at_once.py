@@ -59,7 +59,7 @@ class AtOnce:
         for (_, copy, place), slot in zip(offered, slots, strict=True):
             if slot:
                 copy.offer = place
-                self._claims.offered.add(copy.turn_id)
+                self._claims.withheld.add(copy.turn_id)
             else:
                 refused.append(place)
         self._places.hand_over(refused, [])
@@ -78,13 +78,14 @@ class AtOnce:
         for message, copy in _offered(written):
             copy.started, copy.offer = copy.turn_id in running, None
             if copy.started:
-                self._claims.offered.discard(copy.turn_id)
+                self._claims.withheld.discard(copy.turn_id)
             else:
                 left.append((message, copy))
         self._places.hand_over(places, self._claims.claimed(started))
         if left:
-            await self._admission.told_ends([_end(*each, quota_pb.END_KIND_REQUEUED) for each in left])
-            self._claims.offered.difference_update(copy.turn_id for _, copy in left)
+            ends = [_end(*each, quota_pb.END_KIND_REQUEUED) for each in left]
+            with self._claims.withholding({copy.turn_id for _, copy in left}):
+                await self._admission.told_ends(ends)
 
     def dropped(self, outgoing: Iterable[Outgoing]) -> None:
         """Give back what was offered to messages that were not written."""
@@ -92,7 +93,7 @@ class AtOnce:
         self._admission.post_ends([_end(*each, quota_pb.END_KIND_DROPPED) for each in offered])
         self._places.hand_over([copy.offer for _, copy in offered if copy.offer is not None], [])
         for _, copy in offered:
-            self._claims.offered.discard(copy.turn_id)
+            self._claims.withheld.discard(copy.turn_id)
             copy.offer = None
 
     def _places_for(self, outgoing: Iterable[Outgoing]) -> list[tuple[Outgoing, Copy, ClaimWish]]:

@@ -85,12 +85,18 @@ class Cancels:
 
     async def agent_stopped(self, workspace_id: str, agent_id: str, fault: Fault, *, deleted: bool) -> None:
         """End what a paused or deleted agent runs and owes; with `deleted` also what waits for it."""
-        rows = await self._journal.read(
-            lambda connection: _affected(connection, workspace_id, agent_id, deleted=deleted)
-        )
-        for row in rows:
-            if await self._end(row, fault, MESH, tell=True):
-                await self.cascade(workspace_id, [row.id], fault, MESH)
+        for _ in range(_TRIES):
+            rows = await self._journal.read(
+                lambda connection: _affected(connection, workspace_id, agent_id, deleted=deleted)
+            )
+            changed = False
+            for row in rows:
+                if await self._end(row, fault, MESH, tell=True):
+                    await self.cascade(workspace_id, [row.id], fault, MESH)
+                else:
+                    changed = True  # queued again, say: it is looked at once more
+            if not changed:
+                return
 
     async def _end(self, row: Record, fault: Fault, actor: Actor, *, tell: bool) -> bool:
         delivery = "failed" if row.state == "running" else "withdrawn"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -75,8 +76,18 @@ class Claims:
         self._signals = signals
         self._clock = clock
         self._views = Views(directory)
-        # Turns that were begun for the transaction that queues them; theirs is the first word.
-        self.offered: set[str] = set()
+        # Turns that are not claimed just now: they were begun for the transaction that queues them, or the
+        # quota service is about to hear that an attempt is over which the next claim would make again.
+        self.withheld: set[str] = set()
+
+    @contextmanager
+    def withholding(self, turn_ids: set[str]) -> Iterator[None]:
+        """Claim none of these turns meanwhile."""
+        self.withheld |= turn_ids
+        try:
+            yield
+        finally:
+            self.withheld -= turn_ids
 
     async def claim(self, wishes: Sequence[ClaimWish]) -> list[ClaimedTurn]:
         """Claim the oldest queued turns, one a session, as far as the wishes and the run slots go."""
@@ -89,7 +100,7 @@ class Claims:
         reachable: list[tuple[ClaimWish, Record]] = []
         withdrawn: list[tuple[ClaimWish, Record]] = []
         for wish, row in found.turns:
-            if row.id in self.offered:
+            if row.id in self.withheld:
                 continue
             message = found.messages[row.workspace_id, row.message_id]
             (reachable if may_still(self._directory, row, message) else withdrawn).append((wish, row))

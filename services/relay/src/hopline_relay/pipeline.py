@@ -55,6 +55,12 @@ class Pipeline(Generic[Item, Result]):
         while self._under_way:
             await asyncio.wait(self._under_way)
 
+    async def begun_before(self) -> None:
+        """Wait until every batch that has begun by now is done."""
+        begun = set(self._under_way)
+        if begun:
+            await asyncio.wait(begun)
+
     def _look(self) -> None:
         """Start the next batch if it is time for one."""
         if self._beginning or not self._waiting or len(self._under_way) >= _UNDER_WAY:

@@ -14,6 +14,7 @@ from hopline_relay.cancel import Cancels
 from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS, Fault
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
+from hopline_relay.sends import Sends
 from hopline_relay.signals import Signals
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
@@ -63,9 +64,16 @@ class Departures:
     """Ends what an agent runs and owes when it is paused or deleted, and its tunnels with its tokens."""
 
     def __init__(
-        self, journal: Journal, directory: Directory, cancels: Cancels, tunnels: Turns, signals: Signals
+        self,
+        journal: Journal,
+        directory: Directory,
+        sends: Sends,
+        cancels: Cancels,
+        tunnels: Turns,
+        signals: Signals,
     ) -> None:
         self._journal = journal
+        self._sends = sends
         self._directory = directory
         self._cancels = cancels
         self._tunnels = tunnels
@@ -131,3 +139,6 @@ class Departures:
             await self._cancels.agent_stopped(workspace_id, agent_id, fault, deleted=deleted)
         finally:
             self._tunnels.on_agent_gone(workspace_id, agent_id, "", code, fault.message)
+        # What was decided on before the agent stopped may have been written after we looked.
+        await self._sends.begun_before()
+        await self._cancels.agent_stopped(workspace_id, agent_id, fault, deleted=deleted)

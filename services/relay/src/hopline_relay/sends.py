@@ -113,6 +113,10 @@ class Sends:
         """Wait until nothing is under way."""
         await self._batches.drained()
 
+    async def begun_before(self) -> None:
+        """Wait until whatever is being prepared or written at this moment is through."""
+        await self._batches.begun_before()
+
     def _done(self, key: Key, work: asyncio.Future[Sent]) -> None:
         del self._under_way[key]
         if not work.cancelled():
@@ -220,8 +224,13 @@ class Sends:
                 lambda book: _write_all(book, batch, self._at_once), epoch=epoch
             )
         except FencedError:
-            await self._admission.refresh_epoch()
-            return self._give_back(batch, _AGAIN)
+            # First: what was offered and charged goes back whether or not the record can be read now.
+            self._give_back(batch, _AGAIN)
+            try:
+                await self._admission.refresh_epoch()
+            except HoplineError as error:
+                return [error] * len(batch)
+            return [_AGAIN] * len(batch)
         except (RacedError, IntegrityError) as error:
             if len(batch) > 1:
                 return [result for ready in batch for result in await self._write([ready], epoch)]

@@ -178,8 +178,9 @@ class Turns:
             turn_store.requeue(book, rows, lambda each: self._directory.policy(each).queue_seconds, free=True)
             return rows
 
-        rows = await self._journal.write(op)
-        await self._admission.told_ends([requeued_item(row, row.attempt) for row in rows])
+        with self._claims.withholding({each.turn_id for each in held}):
+            rows = await self._journal.write(op)
+            await self._admission.told_ends([requeued_item(row, row.attempt) for row in rows])
         if rows:
             self._signals.slot_free([workspace_id])
             self._signals.claimable([(workspace_id, agent_id)])
