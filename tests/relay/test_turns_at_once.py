@@ -52,7 +52,8 @@ async def desk(mesh: RelayMesh, agent: Caller, places: int = 4) -> Desk:
     principal = Principal("agent", agent.id, mesh.workspace_id, agent.id, "tok_1")
     found.attachment = Attachment(1, principal, worker.epoch, places, "user", found)
     mesh.relay.dispatcher.add(found.attachment)
-    # It has asked for what is queued; while it does, its places are promised.
+    # It asks for what is queued; while it does, its places are promised.
+    await mesh.clock.settle()
     await until(lambda: not found.attachment.promised)
     return found
 
