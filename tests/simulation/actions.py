@@ -55,9 +55,8 @@ class Actions:
         self.names = {member.id: member.name for member in [*cast, person]}
         self.workers: list[Worker] = []
         self.calls: dict[asyncio.Task[None], str] = {}
-        # Accepted messages by request id, answers that calls have handed over, attempts given to workers.
+        # Accepted messages by request id, attempts given to workers.
         self.accepted: dict[str, str] = {}
-        self.handed: dict[str, int] = {}
         self.given: set[tuple[str, int]] = set()
         self.broken: list[str] = []
         self.number = 0
@@ -209,13 +208,11 @@ class Actions:
         self.call(agent.name, what, agent.messages.Ask(request), lambda a: self._seen(agent, a.turn))
 
     def _seen(self, agent: Member, view: pb.TurnView) -> None:
-        """Remember a turn that was asked for, and count the answers that a call has handed over."""
+        """Remember a turn that was asked for."""
         memory = self.memories[agent.id]
         memory.keep(memory.asked, view.turn_id)
         memory.keep(memory.threads, view.thread_id)
         memory.keep(memory.peer_sessions, view.session_id)
-        if view.reply_message_id:
-            self.handed[view.reply_message_id] = self.handed.get(view.reply_message_id, 0) + 1
         self.story.did[f"turn seen {pb.TurnStatus.Name(view.status)[12:].lower()}"] += 1
 
     def check(self) -> None:
