@@ -71,7 +71,19 @@ async def attempt(call: Awaitable[T]) -> T | HoplineError:
 
 
 class Clock(ManualClock):
-    """A clock that can also be set on at once."""
+    """A clock that can also be set on at once, and whose wall time can be set while no time passes."""
+
+    def __init__(self, now: float) -> None:
+        super().__init__(now)
+        self._set_by = 0.0
+
+    def now(self) -> float:
+        """Return the wall clock."""
+        return super().now() + self._set_by
+
+    def set_wall(self, seconds: float) -> None:
+        """Set the wall clock on, or back; no time passes."""
+        self._set_by += seconds
 
     def skip(self, seconds: float) -> None:
         """Go on; what was due on the way happens with the next step."""

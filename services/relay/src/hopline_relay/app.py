@@ -175,7 +175,7 @@ class Relay:
     async def start(self) -> None:
         """Take over what an earlier process has left, then begin to work."""
         await self._guard.start()
-        await recovery.begin(self.journal, self.inbox, self._clock)
+        await recovery.begin(self.journal, self.inbox, self.directory)
         await self._hand_over.recover()
         await self.admission.start()
         await self._departures.catch_up()

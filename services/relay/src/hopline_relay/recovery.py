@@ -7,25 +7,23 @@ from typing import Any
 from hopline.registry.v1.agent_pb2 import AGENT_STATE_PAUSED
 from hopline.registry.v1.visibility_pb2 import Change
 from hopline_directory import Directory
-from hopline_rpc.clock import Clock
 from sqlalchemy import select, update
 
 from hopline_relay.cancel import Cancels
-from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS, Fault
+from hopline_relay.domain.values import Fault
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.sends import Sends
 from hopline_relay.signals import Signals
-from hopline_relay.store import turns as turn_store
+from hopline_relay.store import limits
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import instances, turns
 from hopline_relay.store.sql import insert
 from hopline_relay.turns import Turns
 
 
-async def begin(journal: Journal, inbox: Inbox, clock: Clock) -> None:
+async def begin(journal: Journal, inbox: Inbox, directory: Directory) -> None:
     """Fence processes that died here, and give the workers of what they ran time to come back."""
-    until = clock.now() + LEASE_SECONDS
 
     def op(book: Book) -> list[tuple[str, str]]:
         connection = book.connection
@@ -35,16 +33,8 @@ async def begin(journal: Journal, inbox: Inbox, clock: Clock) -> None:
             instances,
             [{"id": journal.instance_id, "started_at": book.now, "ended_at": None}],
         )
-        # Whatever has not ended is due at some time.
-        running = connection.execute(
-            select(turns).where(turns.c.due_at.is_not(None), turns.c.state == "running")
-        ).all()
-        pulled = [row for row in running if row.batch_id]
-        leases = [(row, until) for row in running if not row.batch_id]
-        # No lease is longer than from now on: the clock may have been set back since.
-        leases += [(row, min(row.lease_until, book.now + PULL_LEASE_SECONDS)) for row in pulled]
-        turn_store.set_leases(book, leases, journal.instance_id)
-        return [(row.workspace_id, row.agent_id) for row in pulled]
+        running = limits.renew(book, journal.instance_id, directory.policy)
+        return [(row.workspace_id, row.agent_id) for row in running if row.batch_id]
 
     inbox.remember(await journal.write(op))
 

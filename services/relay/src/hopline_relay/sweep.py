@@ -22,7 +22,7 @@ from hopline_relay.domain.values import MAX_ATTEMPTS, REQUEST_SECONDS, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
-from hopline_relay.store import queues
+from hopline_relay.store import limits, queues
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
@@ -34,6 +34,9 @@ from hopline_relay.turns import Turns
 log = logging.getLogger("hopline.relay.sweep")
 
 SWEEP_SECONDS: Final = 0.5
+# By how much the clock must have been set, and for how long this process must have stood still, to matter.
+_SET_SECONDS: Final = 2.0
+_STILL_SECONDS: Final = 5.0
 _FORGET_SECONDS: Final = 3600.0
 _BATCH: Final = 500
 
@@ -66,6 +69,9 @@ class Sweep:
         self._signals = signals
         self._clock = clock
         self._forget_at = clock.monotonic()
+        # What the wall clock is ahead of the seconds that have passed; when the last pause began.
+        self._ahead = clock.now() - clock.monotonic()
+        self._rests_since = clock.monotonic()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -89,12 +95,14 @@ class Sweep:
                 except Exception:
                     log.exception("the sweep failed; it is tried again")
             self._signals.try_again()
+            self._rests_since = self._clock.monotonic()
             await self._clock.sleep(SWEEP_SECONDS)
 
     # --- what is due ------------------------------------------------------------------------------
 
     async def due(self) -> None:
         """Treat every turn whose lease or limit is over."""
+        await self._keep_time()
         while True:
             now = self._clock.now()
             query = select(turns).where(turns.c.due_at <= now).order_by(turns.c.due_at).limit(_BATCH)
@@ -112,6 +120,27 @@ class Sweep:
             await self._requeue(again, now)
             if len(rows) < _BATCH:
                 return
+
+    async def _keep_time(self) -> None:
+        """Renew all leases when the clock was set, or when nobody could be heard because we stood still.
+
+        A laptop that slept, a machine that was paused: the workers are as they were.
+        """
+        ahead = self._clock.now() - self._clock.monotonic()
+        set_on = ahead - self._ahead
+        rested = self._clock.monotonic() - self._rests_since
+        if abs(set_on) < _SET_SECONDS:
+            if rested < _STILL_SECONDS:
+                return
+            set_on = 0.0
+            ahead = self._ahead
+        log.warning(
+            "leases are renewed: the clock was set by %+.0f s, the sweep rested %.0f s", set_on, rested
+        )
+        await self._journal.write(
+            lambda book: limits.renew(book, self._journal.instance_id, self._directory.policy, set_on)
+        )
+        self._ahead, self._rests_since = ahead, self._clock.monotonic()
 
     async def _pull_over(self, row: Record, again: list[Record]) -> None:
         """End the lease of a pulled message: what is owed goes back to the inbox, the rest is done."""

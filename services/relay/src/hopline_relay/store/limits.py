@@ -1,0 +1,79 @@
+"""Leases and limits after time in which no worker could be heard, or after the clock was set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hopline_directory.records import Policy
+from sqlalchemy import bindparam, select, update
+
+from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS
+from hopline_relay.store.book import Book
+from hopline_relay.store.schema import QUEUED, turns
+from hopline_relay.store.sql import Record, Statement
+
+# Whatever has not ended is due at some time.
+_LIVE: Final = select(turns).where(turns.c.due_at.is_not(None))
+_RENEW: Final = Statement(
+    update(turns)
+    .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
+    .values(
+        lease_until=bindparam("lease"),
+        deadline_at=bindparam("deadline"),
+        due_at=bindparam("due"),
+        instance_id=bindparam("instance"),
+    )
+)
+_MOVE: Final = Statement(
+    update(turns)
+    .where(turns.c.workspace_id == bindparam("workspace"), turns.c.state == QUEUED)
+    .values(deadline_at=turns.c.deadline_at + bindparam("by"), due_at=turns.c.due_at + bindparam("by"))
+)
+_BOUND: Final = Statement(
+    update(turns)
+    .where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.state == QUEUED,
+        turns.c.due_at > bindparam("latest"),
+    )
+    .values(deadline_at=bindparam("latest"), due_at=bindparam("latest"))
+)
+
+
+def renew(
+    book: Book, instance_id: str, policy_of: Callable[[str], Policy], set_on: float = 0.0
+) -> Sequence[Record]:
+    """Give every worker a whole lease to be heard in; returns what is running, as it was.
+
+    `set_on`: seconds by which the clock has just been set, below 0 for back. Where it was set on, all that
+    is due later moves with it. Nothing is due later than if it began now: the clock may have been set back.
+    """
+    ahead = max(0.0, set_on)
+    workspaces = book.connection.execute(
+        select(turns.c.workspace_id).where(turns.c.due_at.is_not(None)).distinct()
+    ).scalars()
+    for workspace_id in workspaces.all():
+        if ahead:
+            _MOVE.run(book.connection, {"workspace": workspace_id, "by": ahead})
+        latest = book.now + policy_of(workspace_id).queue_seconds
+        _BOUND.run(book.connection, {"workspace": workspace_id, "latest": latest})
+    running = book.connection.execute(_LIVE.where(turns.c.state == "running")).all()
+    rows = []
+    for row in running:
+        lease = book.now + LEASE_SECONDS
+        if row.batch_id:
+            lease = min(row.lease_until + ahead, book.now + PULL_LEASE_SECONDS)
+        deadline = min(row.deadline_at + ahead, book.now + policy_of(row.workspace_id).turn_seconds)
+        rows.append(
+            {
+                "workspace": row.workspace_id,
+                "turn": row.id,
+                "lease": lease,
+                "deadline": deadline,
+                "due": min(lease, deadline),
+                "instance": instance_id,
+            }
+        )
+    _RENEW.many(book.connection, rows)
+    return running
