@@ -56,7 +56,8 @@ class Model:
     # -- figures -------------------------------------------------------------------------------------
 
     def today(self) -> int:
-        self.latest_day = max(self.latest_day, int(self.clock.now() // DAY))
+        today = int(self.clock.now() // DAY)
+        self.latest_day = min(max(self.latest_day, today), today + 1)
         return self.latest_day
 
     def standing_charges(self) -> list[Sent]:

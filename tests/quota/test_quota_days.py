@@ -155,3 +155,23 @@ async def test_workspaces_do_not_share_counters(desk: Desk) -> None:
     limits = LIMITS._replace(sent_per_day=1, agents=1)
     admitted(await desk.start("a", "b", limits=limits))
     admitted(await desk.start("a", "b", limits=limits, workspace="other"))
+
+
+async def test_a_clock_that_was_far_ahead_for_a_moment_does_not_hold_the_days_up(desk: Desk) -> None:
+    limits = LIMITS._replace(sent_per_day=1)
+    desk.clock.wall += 1000 * DAY
+    admitted(await desk.start("a", "b", limits=limits))
+    desk.clock.wall -= 1000 * DAY
+    assert admitted(await desk.start("a", "b", limits=limits)).day == "2025-12-01"
+    refusal = refused(await desk.start("a", "b", limits=limits), "quota_exceeded")
+    assert refusal.resets_at == MIDNIGHT + DAY
+    desk.clock.advance(3 * DAY)
+    assert admitted(await desk.start("a", "b", limits=limits)).day == "2025-12-03"
+
+
+async def test_what_was_charged_on_a_day_still_counts_when_that_day_comes_again(desk: Desk) -> None:
+    limits = LIMITS._replace(sent_per_day=1)
+    await desk.seed(2, Record(days=(DaySum("ws", "a", "2025-12-02", sent=1, received=0),)))
+    assert admitted(await desk.start("a", "b", limits=limits)).day == "2025-12-01"
+    desk.clock.advance(2 * DAY)
+    refused(await desk.start("a", "b", limits=limits), "quota_exceeded")

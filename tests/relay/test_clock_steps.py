@@ -6,7 +6,7 @@ import pytest
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS
 
-from tests.support.relay_mesh import RelayMesh
+from tests.support.relay_mesh import RelayMesh, refusal
 
 DAY = 86_400.0
 
@@ -98,3 +98,16 @@ async def test_a_mesh_that_stood_still_for_longer_than_a_lease_hears_its_workers
     assert await worker.renew(turn.held) == []
     assert await worker.end(turn, "yes")
     assert (await ada.check(view.turn_id)).reply == "yes"
+
+
+async def test_a_clock_set_back_over_a_restart_gives_no_fresh_quota_when_its_day_comes_again(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await mesh.policy(sent_per_day=1)
+    await ada.send(bob)
+    await mesh.close()
+    mesh.clock.set_wall(-2 * DAY)
+    await mesh.open()
+    await mesh.skip(2 * DAY)
+    assert (await refusal(ada.send(bob))).reason == "quota_exceeded"

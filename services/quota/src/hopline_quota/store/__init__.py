@@ -12,8 +12,8 @@ What every store promises:
   else; a second settlement of a key, or one of an unknown key, changes nothing.
 - **Nothing lapses.** Charges, running turns and slots stand until they are settled or ended, or until a
   seed replaces everything.
-- **The store's time.** The store has the clock. Its day never goes back, whatever the clock does. A stamp
-  counts for as long as it is younger than its window.
+- **The store's time.** The store has the clock. Its day never goes back when the clock does, but is at most
+  one day ahead of it. A stamp counts for as long as it is younger than its window.
 - **Epochs.** A store without counters is in epoch 0. Every call but `seed` names the epoch it believes in
   and raises `CountersLostError`, having changed nothing, when that is not the store's or is 0.
 - **Order of calls.** `begin` for an attempt must have been answered before `end` for it is called: the

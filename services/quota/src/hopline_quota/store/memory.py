@@ -157,14 +157,19 @@ class MemoryStore:
 
     def _moment(self) -> _Moment:
         now, wall = self._clock.monotonic(), self._clock.now()
-        self._reach_day(days.day_of(wall))
+        self._reach_day(wall)
         if now >= self._next_sweep:
             self._sweep_one(now)
         return _Moment(now, wall, self._day, self._day_text, days.end_of(self._day))
 
-    def _reach_day(self, day: int) -> None:
-        """Go on to a later day; a clock that was set back changes nothing."""
-        if day > self._day:
+    def _reach_day(self, wall: float) -> None:
+        """Go on to a later day. A clock that was set back changes nothing, but for a day that is far ahead.
+
+        Without that a clock which was wrong for a moment would let no day end until its own came.
+        """
+        today = days.day_of(wall)
+        day = min(max(self._day, today), today + 1)
+        if day != self._day:
             self._day, self._day_text = day, days.write_day(day)
 
     def _sweep_one(self, now: float) -> None:
@@ -317,11 +322,10 @@ class MemoryStore:
     # Seeding
 
     def _plant_days(self, record: Record) -> None:
-        """Add up the days; the store's day goes on to the latest of them, since it never goes back."""
+        """Add up the days; the store's day goes on to the latest of them, as far as the clock lets it."""
         sums = [(days.read_day(entry.day), entry) for entry in record.days]
-        for number, _ in sums:
-            self._reach_day(number)
-        self._reach_day(days.day_of(self._clock.now()))
+        self._day = max([self._day, *(number for number, _ in sums)])
+        self._reach_day(self._clock.now())
         for number, entry in sums:
             if number < self._day - 1:
                 continue

@@ -74,10 +74,14 @@ def first_id_at(prefix: str, at: float) -> str:
 
 
 def _add_days(connection: Connection, seed: pb.SeedRequest, workspace_id: str, now: float) -> None:
-    days = [utc_day(now - _DAY), utc_day(now), utc_day(now + _DAY)]
     midnight = now - now % _DAY - _DAY
     since = first_id_at("msg", midnight - _SKEW)
-    recent = and_(messages.c.workspace_id == workspace_id, messages.c.id >= since, messages.c.day.in_(days))
+    # Later days as well: the clock may have been set back, and they come again.
+    recent = and_(
+        messages.c.workspace_id == workspace_id,
+        messages.c.id >= since,
+        messages.c.day >= utc_day(now - _DAY),
+    )
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     sent = select(messages.c.from_id, messages.c.day, func.count()).where(
         recent, messages.c.from_kind == "agent"
