@@ -58,6 +58,13 @@ async def desk(mesh: RelayMesh, agent: Caller, places: int = 4) -> Desk:
     return found
 
 
+async def pulling(mesh: RelayMesh, agent: Caller) -> asyncio.Future[pb.TakeInboxResponse]:
+    """Have an agent wait in its inbox."""
+    call = asyncio.ensure_future(agent.take(wait=20))
+    await until(lambda: (mesh.workspace_id, agent.id) in mesh.relay.inbox._pulls, "the pull")
+    return call
+
+
 async def test_a_turn_has_started_when_its_message_is_on_disk(mesh: RelayMesh) -> None:
     ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
     bobs = await desk(mesh, bob)
@@ -198,3 +205,95 @@ async def test_a_turn_that_is_given_back_is_counted_when_it_is_claimed_at_once(m
     await ada.send(cid)
     await mesh.clock.settle(200)
     assert cids.starts == []
+
+
+async def test_a_message_reaches_a_call_that_waits_for_it_in_the_transaction_that_queues_it(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await bob.send(ada)  # its inbox's session is known from now on
+    waiting = await pulling(mesh, bob)
+    sent = await ada.send(bob, text="now")
+    taken = await waiting
+    assert [message.id for message in taken.messages] == [sent.message_id]
+    assert (taken.turn_id, taken.remaining) == (sent.deliveries[0].turn_id, 0)
+    assert taken.messages[0].deliveries[0].state == pb.DELIVERY_STATE_TAKEN
+    events = (await mesh.admin.audit.ListEvents(audit_pb2.ListEventsRequest())).events
+    times = {event.action: event.at for event in events if event.message_id == sent.message_id}
+    assert times["turn.started"] == times["message.sent"]
+    usage = await mesh.usage(bob)
+    assert (usage.inbox, usage.depth) == (0, 1)
+    assert await bob.done(sent.message_id) == pb.DELIVERY_STATE_DONE
+
+
+async def test_of_several_messages_at_once_a_waiting_call_gets_the_first_and_hears_of_the_others(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await bob.send(ada)
+    waiting = await pulling(mesh, bob)
+    await asyncio.gather(*(ada.send(bob, text=f"{number}") for number in range(3)))
+    taken = await waiting
+    rest = await bob.take()
+    bodies = [message.body for message in (*taken.messages, *rest.messages)]
+    assert sorted(bodies) == ["0", "1", "2"]
+    assert rest.turn_id == taken.turn_id
+    assert rest.remaining == 0
+
+
+async def test_what_a_waiting_call_was_given_after_its_caller_went_away_is_unread_again(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await bob.send(ada)
+    waiting = await pulling(mesh, bob)
+    begin = mesh.relay.admission.begin
+
+    async def leaves(items: list[object]) -> list[bool]:
+        mesh.relay.admission.begin = begin  # type: ignore[method-assign]
+        waiting.cancel()
+        await mesh.clock.settle()
+        return await begin(items)  # type: ignore[arg-type]
+
+    mesh.relay.admission.begin = leaves  # type: ignore[assignment,method-assign]
+    sent = await ada.send(bob)
+    await mesh.relay.inbox.drained()
+    assert [message.id for message in (await bob.take()).messages] == [sent.message_id]
+    assert (await mesh.usage(bob)).inbox == 0
+
+
+async def test_a_turn_that_was_offered_a_place_in_vain_is_counted_when_it_is_taken_at_once(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    first = await ada.send(bob)
+    await bob.take()
+    waiting = await pulling(mesh, bob)
+    begin, told = mesh.relay.admission.begin, mesh.relay.admission.told_ends
+    taking: list[asyncio.Future[pb.TakeInboxResponse]] = []
+
+    async def goes_back(items: list[object]) -> list[bool]:
+        # Something stands in the queue again, before what was offered the waiting call's place.
+        mesh.relay.admission.begin = begin  # type: ignore[method-assign]
+        begun = await begin(items)  # type: ignore[arg-type]
+        mesh.relay.inbox.put_back(Principal("agent", bob.id, mesh.workspace_id), [first.message_id])
+        await mesh.relay.inbox.drained()
+        mesh.relay.admission.told_ends = slowly  # type: ignore[assignment,method-assign]
+        return begun
+
+    async def slowly(items: list[object]) -> None:
+        mesh.relay.admission.told_ends = told  # type: ignore[method-assign]
+        taking.append(asyncio.ensure_future(bob.take()))
+        for _ in range(20):
+            await mesh.relay.journal.write(lambda book: None)
+            await mesh.clock.settle()
+        await told(items)  # type: ignore[arg-type]
+
+    mesh.relay.admission.begin = goes_back  # type: ignore[assignment,method-assign]
+    second = await ada.send(bob)
+    await until(lambda: taking and (taking[0].done() or waiting.done()), "one of the pulls")
+    await mesh.relay.admission.settled()
+    found = [message.id for call in (waiting, *taking) if call.done() for message in call.result().messages]
+    assert sorted(found) == sorted([first.message_id, second.message_id])
+    assert (await mesh.usage(bob)).inbox == 0
+    waiting.cancel()

@@ -106,6 +106,7 @@ class Relay:
         claims = Claims(journal, directory, admission, endings, signals, clock)
         self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
         self.dispatcher = Dispatcher(turns, directory, clock)
+        self.inbox = inbox = Inbox(journal, directory, admission, endings, claims, signals, inboxes, clock)
         self._sends = sends = Sends(
             journal,
             directory,
@@ -117,11 +118,10 @@ class Relay:
             Starts(directory, waits, inboxes, ids, journal.instance_id),
             Replies(directory, waits, inboxes, ids, journal.instance_id),
             inboxes,
-            AtOnce(claims, admission, signals, self.dispatcher),
+            AtOnce(claims, directory, admission, signals, self.dispatcher, inbox, journal.instance_id),
             clock,
         )
         self.authenticator = self._guard.authenticator
-        self.inbox = inbox = Inbox(journal, directory, admission, endings, signals, inboxes, clock)
         asks = Asks(
             journal, directory, admission, sends, waits, hand_over, endings, signals, inboxes, ids, clock
         )

@@ -1,126 +1,187 @@
-"""Turns that start in the very transaction that queues them, because a worker waits for one.
+"""Turns that start in the very transaction that queues them, because somebody waits for one.
 
-A place at the worker and a run slot are offered to a message's turn before it is written. In the
-transaction it starts if it is the next one of its agent; else it stands in the queue like any other, and
-what it was offered is given back.
+A place is offered to a message's turn before it is written: one at a worker, with a run slot, or that of a
+call that waits for its agent's inbox. In the transaction the turn starts if it is the next one of its
+agent; else it stands in the queue like any other, and what it was offered is given back.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
+from hopline_directory import Directory
+from hopline_rpc import telemetry
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.faults import point
 
 from hopline_relay.admission import Admission
-from hopline_relay.claims import Claims, Started
-from hopline_relay.held import ClaimedTurn, ClaimWish
+from hopline_relay.claims import Claims
+from hopline_relay.dispatch import Dispatcher
+from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS
+from hopline_relay.held import ClaimWish, Offer, Pull
+from hopline_relay.inbox import Inbox
 from hopline_relay.signals import Signals
-from hopline_relay.store.book import Book
 from hopline_relay.store.outgoing import Copy, Outgoing
 
-
-class Places(Protocol):
-    """The workers' places of this process."""
-
-    def take_place(self, workspace_id: str, agent_id: str) -> ClaimWish | None:
-        """Keep a free place for one turn, until it is handed over."""
-        ...
-
-    def hand_over(self, places: Sequence[ClaimWish], claimed: Sequence[ClaimedTurn]) -> None:
-        """Give turns to the workers whose places were kept for them; places that are left are free again."""
-        ...
+_Offered = tuple[Outgoing, Copy, Offer]
 
 
 class AtOnce:
     """Starts what can start at once."""
 
-    def __init__(self, claims: Claims, admission: Admission, signals: Signals, places: Places) -> None:
+    def __init__(
+        self,
+        claims: Claims,
+        directory: Directory,
+        admission: Admission,
+        signals: Signals,
+        dispatcher: Dispatcher,
+        inbox: Inbox,
+        instance_id: str,
+    ) -> None:
         self._claims = claims
+        self._directory = directory
         self._admission = admission
         self._signals = signals
-        self._places = places
+        self._dispatcher = dispatcher
+        self._inbox = inbox
+        self._instance_id = instance_id
 
     async def offer(self, outgoing: Iterable[Outgoing]) -> None:
-        """Take places and run slots for the turns of admitted messages, where there are any."""
+        """Take places, and run slots where they are needed, for the turns of admitted messages."""
         offered = self._places_for(outgoing)
         if not offered:
             return
         try:
-            slots = await self._admission.begin(
-                [self._claims.begin_item(message, copy) for message, copy, _ in offered]
-            )
+            begun = await self._admission.begin([self._begin(*each) for each in offered])
         except HoplineError:
-            slots = [False] * len(offered)
+            begun = [False] * len(offered)
         point("relay.offered")
         refused = []
-        for (_, copy, place), slot in zip(offered, slots, strict=True):
-            if slot:
-                copy.offer = place
-                self._claims.withheld.add(copy.turn_id)
+        for (_, copy, offer), runs in zip(offered, begun, strict=True):
+            if runs:
+                copy.offer = offer
+                self._claims.withhold({copy.turn_id})
             else:
-                refused.append(place)
-        self._places.hand_over(refused, [])
+                refused.append(offer)
+        self._free(refused)
 
-    def start(self, book: Book, outgoing: Iterable[Outgoing]) -> Started:
-        """Start, in the transaction that has written these messages, the turns that may."""
-        offered = _offered(outgoing)
-        places = [copy.offer for _, copy in offered if copy.offer is not None]
-        return self._claims.start_in(book, places, {copy.turn_id for _, copy in offered})
-
-    async def started(self, written: Sequence[Outgoing], started: Started) -> None:
+    async def started(self, written: Sequence[Outgoing]) -> None:
         """Hand over, after the commit, what has started; the others stand in their queues."""
-        running = {start.row.id for _, start in started.starts}
-        places = [copy.offer for _, copy in _offered(written) if copy.offer is not None]
-        left = []
-        for message, copy in _offered(written):
-            copy.started, copy.offer = copy.turn_id in running, None
-            if copy.started:
-                self._claims.withheld.discard(copy.turn_id)
-            else:
-                left.append((message, copy))
-        self._places.hand_over(places, self._claims.claimed(started))
-        if left:
-            ends = [_end(*each, quota_pb.END_KIND_REQUEUED) for each in left]
-            with self._claims.withholding({copy.turn_id for _, copy in left}):
-                await self._admission.told_ends(ends)
+        offered = _offered(written)
+        left = [each for each in offered if each[1].start is None]
+        self._hand_over([each for each in offered if each[1].start is not None], written)
+        for _, copy, _ in offered:
+            copy.offer = None
+        try:
+            await self._admission.told_ends([_end(*each, quota_pb.END_KIND_REQUEUED) for each in left])
+        finally:
+            self._claims.release({copy.turn_id for _, copy, _ in offered})
+            self._free([offer for _, _, offer in left])
 
     def dropped(self, outgoing: Iterable[Outgoing]) -> None:
         """Give back what was offered to messages that were not written."""
         offered = _offered(outgoing)
         self._admission.post_ends([_end(*each, quota_pb.END_KIND_DROPPED) for each in offered])
-        self._places.hand_over([copy.offer for _, copy in offered if copy.offer is not None], [])
-        for _, copy in offered:
-            self._claims.withheld.discard(copy.turn_id)
+        self._free([offer for _, _, offer in offered])
+        self._claims.release({copy.turn_id for _, copy, _ in offered})
+        for _, copy, _ in offered:
             copy.offer = None
 
-    def _places_for(self, outgoing: Iterable[Outgoing]) -> list[tuple[Outgoing, Copy, ClaimWish]]:
+    def _places_for(self, outgoing: Iterable[Outgoing]) -> list[_Offered]:
         """Keep places for turns that, as far as can be seen, are the next ones of their agents."""
         found = []
         pairs = set()
         for message in outgoing:
-            if self._signals.starves(message.workspace_id):
-                continue  # others were refused a run slot before
             for copy in message.copies:
                 pair = (message.workspace_id, message.sender.id, copy.id)
                 # A second one goes into the session of the first; one that names a session may find it busy.
                 if not copy.turn_id or copy.wish is None or pair in pairs:
                     continue
                 pairs.add(pair)
-                if self._claims.active(message.workspace_id, copy.id):
-                    place = self._places.take_place(message.workspace_id, copy.id)
-                    if place is not None:
-                        found.append((message, copy, place))
+                if not self._claims.active(message.workspace_id, copy.id):
+                    continue
+                place = self._place(message.workspace_id, copy.id)
+                if place is not None:
+                    found.append((message, copy, self._offer(message, place)))
         return found
 
+    def _place(self, workspace_id: str, agent_id: str) -> ClaimWish | Pull | None:
+        # Where others were refused a run slot before, they come first.
+        if not self._signals.starves(workspace_id):
+            place = self._dispatcher.take_place(workspace_id, agent_id)
+            if place is not None:
+                return place
+        return self._inbox.take_place(workspace_id, agent_id)
 
-def _offered(outgoing: Iterable[Outgoing]) -> list[tuple[Outgoing, Copy]]:
-    return [(message, copy) for message in outgoing for copy in message.copies if copy.offer is not None]
+    def _offer(self, message: Outgoing, place: ClaimWish | Pull) -> Offer:
+        return Offer(
+            place,
+            self._instance_id,
+            telemetry.reserve(message.traceparent),
+            PULL_LEASE_SECONDS if isinstance(place, Pull) else LEASE_SECONDS,
+            self._directory.policy(message.workspace_id).turn_seconds,
+        )
+
+    def _begin(self, message: Outgoing, copy: Copy, offer: Offer) -> quota_pb.BeginTurnItem:
+        return quota_pb.BeginTurnItem(
+            turn_id=copy.turn_id,
+            workspace_id=message.workspace_id,
+            agent_id=copy.id,
+            depth=message.depth,
+            root_id=message.root_id,
+            attempt=1,
+            needs_slot=not isinstance(offer.place, Pull),
+            concurrent_runs=self._directory.policy(message.workspace_id).concurrent_runs,
+        )
+
+    def _hand_over(self, begun: Sequence[_Offered], written: Sequence[Outgoing]) -> None:
+        places, turns = [], []
+        unread: Counter[tuple[str, str]] | None = None
+        for message, copy, offer in begun:
+            if not isinstance(offer.place, Pull):
+                places.append(offer.place)
+                turns.append(self._claims.started(offer.place, message, copy))
+                continue
+            if unread is None:
+                unread = _unread(written)
+            self._inbox.hand_over(offer.place, message, copy, unread[message.workspace_id, copy.id])
+        self._dispatcher.hand_over(places, turns)
+
+    def _free(self, offers: Iterable[Offer]) -> None:
+        """Give places back for which there is no turn."""
+        places = []
+        for offer in offers:
+            if isinstance(offer.place, Pull):
+                self._inbox.free_place(offer.place)
+            else:
+                places.append(offer.place)
+        self._dispatcher.hand_over(places, [])
 
 
-def _end(message: Outgoing, copy: Copy, kind: Any) -> quota_pb.EndTurnItem:
+def _offered(outgoing: Iterable[Outgoing]) -> list[_Offered]:
+    return [
+        (message, copy, copy.offer)
+        for message in outgoing
+        for copy in message.copies
+        if copy.offer is not None
+    ]
+
+
+def _unread(written: Iterable[Outgoing]) -> Counter[tuple[str, str]]:
+    """Count what was written with a message and stands in the queue, by agent."""
+    return Counter(
+        (message.workspace_id, copy.id)
+        for message in written
+        for copy in message.copies
+        if copy.turn_id and copy.start is None
+    )
+
+
+def _end(message: Outgoing, copy: Copy, offer: Offer, kind: Any) -> quota_pb.EndTurnItem:
     return quota_pb.EndTurnItem(
         turn_id=copy.turn_id, workspace_id=message.workspace_id, agent_id=copy.id, kind=kind, attempt=1
     )

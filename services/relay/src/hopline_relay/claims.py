@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +25,6 @@ from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import queues
 from hopline_relay.store import turns as turn_store
-from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.outgoing import Copy, Outgoing
@@ -35,14 +35,6 @@ from hopline_relay.view import Views
 
 _MOST: Final = 1000
 _WITHDRAWN: Final = Fault("canceled", "its sender may no longer start anything on this agent (withdrawn)")
-
-
-@dataclass(slots=True)
-class Started:
-    """Turns that were made running in a transaction, and what they are about."""
-
-    starts: list[tuple[ClaimWish, Start]] = field(default_factory=list)
-    found: Found = field(default_factory=lambda: Found())
 
 
 @dataclass(slots=True)
@@ -78,16 +70,35 @@ class Claims:
         self._views = Views(directory)
         # Turns that are not claimed just now: they were begun for the transaction that queues them, or the
         # quota service is about to hear that an attempt is over which the next claim would make again.
-        self.withheld: set[str] = set()
+        self._withheld: set[str] = set()
+        self._release: asyncio.Future[None] | None = None
+
+    def withhold(self, turn_ids: set[str]) -> None:
+        """Have none of these turns claimed or taken until they are released."""
+        self._withheld |= turn_ids
+
+    def release(self, turn_ids: set[str]) -> None:
+        """Let these turns be claimed and taken again."""
+        self._withheld -= turn_ids
+        if self._release is not None:
+            self._release.set_result(None)
+            self._release = None
 
     @contextmanager
     def withholding(self, turn_ids: set[str]) -> Iterator[None]:
-        """Claim none of these turns meanwhile."""
-        self.withheld |= turn_ids
+        """Withhold these turns meanwhile."""
+        self.withhold(turn_ids)
         try:
             yield
         finally:
-            self.withheld -= turn_ids
+            self.release(turn_ids)
+
+    async def released(self, turn_ids: set[str]) -> None:
+        """Wait until none of these turns is withheld."""
+        while not self._withheld.isdisjoint(turn_ids):
+            if self._release is None:
+                self._release = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._release)
 
     async def claim(self, wishes: Sequence[ClaimWish]) -> list[ClaimedTurn]:
         """Claim the oldest queued turns, one a session, as far as the wishes and the run slots go."""
@@ -100,7 +111,7 @@ class Claims:
         reachable: list[tuple[ClaimWish, Record]] = []
         withdrawn: list[tuple[ClaimWish, Record]] = []
         for wish, row in found.turns:
-            if row.id in self.withheld:
+            if row.id in self._withheld:
                 continue
             message = found.messages[row.workspace_id, row.message_id]
             (reachable if may_still(self._directory, row, message) else withdrawn).append((wish, row))
@@ -109,32 +120,9 @@ class Claims:
             await self._endings.end(Ending(withdrawal(row)))
         return await self._start(reachable, found)
 
-    def start_in(self, book: Book, wishes: Sequence[ClaimWish], turn_ids: set[str]) -> Started:
-        """Start those of the turns whose turn it is now; each has its run slot."""
-        if not wishes:
-            return Started()
-        found = _find(book.connection, wishes)
-        starts = [(wish, self._plan(wish, row)) for wish, row in found.turns if row.id in turn_ids]
-        won = turn_store.start(book, [start for _, start in starts], self._journal.instance_id)
-        running = {start.row.id for start in won}
-        return Started([(wish, start) for wish, start in starts if start.row.id in running], found)
-
-    def claimed(self, started: Started) -> list[ClaimedTurn]:
-        """Return what has started as its workers get it."""
-        return [self._claimed(wish, start, started.found) for wish, start in started.starts]
-
-    def begin_item(self, message: Outgoing, copy: Copy) -> quota_pb.BeginTurnItem:
-        """Return what the quota service is told of a turn that is to start with its message."""
-        return quota_pb.BeginTurnItem(
-            turn_id=copy.turn_id,
-            workspace_id=message.workspace_id,
-            agent_id=copy.id,
-            depth=message.depth,
-            root_id=message.root_id,
-            attempt=1,
-            needs_slot=True,
-            concurrent_runs=self._directory.policy(message.workspace_id).concurrent_runs,
-        )
+    def started(self, wish: ClaimWish, message: Outgoing, copy: Copy) -> ClaimedTurn:
+        """Return a turn that has started with its message as its worker gets it."""
+        return self._claimed(wish, copy.turn, copy.session, message.row, message.delivered, copy.debt)
 
     def active(self, workspace_id: str, agent_id: str) -> bool:
         """Tell whether an agent runs turns at all."""
@@ -168,7 +156,7 @@ class Claims:
         lost = [start.row for _, start in starts if start.row.id not in running]
         if lost:
             await self._give_back(lost)
-        return [self._claimed(wish, start, found) for wish, start in starts if start.row.id in running]
+        return [self._found(wish, start, found) for wish, start in starts if start.row.id in running]
 
     def _begin(self, row: Record) -> quota_pb.BeginTurnItem:
         return quota_pb.BeginTurnItem(
@@ -200,18 +188,35 @@ class Claims:
         self._signals.slot_free(row.workspace_id for row in rows)
         self._signals.claimable((row.workspace_id, row.agent_id) for row in rows)
 
-    def _claimed(self, wish: ClaimWish, start: Start, found: Found) -> ClaimedTurn:
+    def _found(self, wish: ClaimWish, start: Start, found: Found) -> ClaimedTurn:
         row = start.row
         key = (row.workspace_id, row.message_id)
+        return self._claimed(
+            wish,
+            row._replace(**turn_store.running(start, self._journal.instance_id)),
+            found.sessions[row.workspace_id, row.session_id],
+            found.messages[key],
+            found.copies[key],
+            found.debts.get((row.workspace_id, row.id)),
+        )
+
+    def _claimed(
+        self,
+        wish: ClaimWish,
+        row: Record,
+        session: Record,
+        asked: Record,
+        copies: Sequence[Record],
+        debt: Record | None,
+    ) -> ClaimedTurn:
         reader = Principal(kind="agent", id=row.agent_id, workspace_id=row.workspace_id)
-        message = self._views.message(reader, found.messages[key], found.copies[key])
+        message = self._views.message(reader, asked, copies)
         sender = getattr(message, "from")
-        session = found.sessions[row.workspace_id, row.session_id]
         return ClaimedTurn(
             turn_id=row.id,
             workspace_id=row.workspace_id,
             agent_id=row.agent_id,
-            attempt=row.attempt + 1,
+            attempt=row.attempt,
             session_id=row.session_id,
             session_title=session.title,
             channel=session.channel,
@@ -219,24 +224,13 @@ class Claims:
             depth=row.depth,
             cause=row.cause,
             continued=bool(session.used),
-            deadline=start.deadline_at,
-            traceparent=start.span,
+            deadline=row.deadline_at,
+            traceparent=row.span,
             sender_display=sender.display,
             sender_kind=sender.kind,
             messages=[message],
             attachment=wish.attachment,
-            known=Known(
-                row._replace(
-                    state="running",
-                    attempt=row.attempt + 1,
-                    epoch=start.epoch,
-                    slot=start.slot,
-                    started_at=start.started_at,
-                    span=start.span,
-                ),
-                found.debts.get((row.workspace_id, row.id)),
-                found.messages[key],
-            ),
+            known=Known(row, debt, asked),
         )
 
 

@@ -6,6 +6,7 @@ older attachment (`epoch`), change nothing.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,33 @@ class ClaimWish:
     capacity: int
     epoch: int
     attachment: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class Pull:
+    """A call of an agent that waits in a session for the first message of its inbox."""
+
+    workspace_id: str
+    agent_id: str
+    session_id: str
+    # Done when there may be something to take.
+    news: asyncio.Future[None]
+    # While a message on its way may be its: done when that is decided.
+    decided: asyncio.Future[None] | None = None
+    # What it was given; what is given to a call that is gone is put back.
+    taken: pb.TakeInboxResponse | None = None
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """A place that is kept for one turn, which may start in the transaction that queues it."""
+
+    place: ClaimWish | Pull
+    instance_id: str
+    span: str
+    lease_seconds: float
+    turn_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,9 +20,10 @@ from sqlalchemy import Connection, bindparam, func, select, update
 from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.batching import Batcher
 from hopline_relay.callers import Inboxes, Standing, actor_of, no_message, require_active, stand
-from hopline_relay.claims import Found, given_back, load, may_still, withdrawal
+from hopline_relay.claims import Claims, Found, given_back, load, may_still, withdrawal
 from hopline_relay.domain.values import PULL_LEASE_SECONDS
 from hopline_relay.endings import Ending, Endings
+from hopline_relay.held import Pull
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import queues
@@ -30,6 +32,7 @@ from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.facts import Names, look_up
+from hopline_relay.store.outgoing import Copy, Outgoing
 from hopline_relay.store.schema import QUEUED, deliveries, sessions, turns
 from hopline_relay.store.sql import Record, Statement
 from hopline_relay.store.turns import Ended, Start
@@ -43,6 +46,8 @@ _TRIES: Final = 5
 
 Unseen = tuple[str, str, tuple[str, ...]]
 """Workspace, agent, and ids of messages that were taken for it and never reached it."""
+_Taken = tuple[list[Start], int]
+"""What was taken, and how many messages are unread then."""
 
 
 class Inbox:
@@ -54,6 +59,7 @@ class Inbox:
         directory: Directory,
         admission: Admission,
         endings: Endings,
+        claims: Claims,
         signals: Signals,
         inboxes: Inboxes,
         clock: Clock,
@@ -62,6 +68,7 @@ class Inbox:
         self._directory = directory
         self._admission = admission
         self._endings = endings
+        self._claims = claims
         self._signals = signals
         self._inboxes = inboxes
         self._clock = clock
@@ -71,7 +78,9 @@ class Inbox:
         self._pulled_at: dict[tuple[str, str], float] = {}
         self._renewals: Batcher[tuple[str, str], None] = Batcher("pull leases", self._renew)
         self._returns: Batcher[Unseen, None] = Batcher("messages put back", self._put_back, clock=clock)
-        self._taking: set[asyncio.Task[list[Start]]] = set()
+        self._taking: set[asyncio.Task[_Taken]] = set()
+        # Calls that wait, oldest first.
+        self._pulls: dict[tuple[str, str], list[Pull]] = defaultdict(list)
 
     # --- taking -----------------------------------------------------------------------------------
 
@@ -87,21 +96,15 @@ class Inbox:
         while True:
             news = self._signals.queue_grows(agent)
             try:
-                taken = await self._take_oldest(principal, standing, limit)
+                response = await self._take_oldest(principal, standing, limit)
                 left = ends_at - self._clock.monotonic()
-                if taken or left <= 0:
-                    break
-                await self._wait(news, left)
+                if response.messages or left <= 0:
+                    return response
+                given = await self._wait(principal, standing, news, left)
+                if given is not None:
+                    return given
             finally:
                 self._signals.ignore(agent, news)
-        try:
-            response = pb.TakeInboxResponse(remaining=await self.unread(principal))
-            if taken:
-                await self._show(principal, taken, response)
-        except BaseException:
-            self.put_back(principal, [start.row.message_id for start in taken])
-            raise
-        return response
 
     def put_back(self, principal: Principal, message_ids: Sequence[str]) -> None:
         """Make messages unread again that were taken by a call whose caller has not got them."""
@@ -127,21 +130,76 @@ class Inbox:
 
     async def unread(self, principal: Principal) -> int:
         """Return how many messages of the agent are unread."""
-        query = select(func.count()).where(
-            turns.c.workspace_id == principal.workspace_id,
-            turns.c.agent_id == principal.id,
-            turns.c.state == QUEUED,
-        )
-        return await self._journal.read(lambda connection: connection.execute(query).scalar_one())
+        return await self._journal.read(lambda connection: _count_unread(connection, principal))
 
-    async def _wait(self, news: asyncio.Future[None], seconds: float) -> None:
+    # --- waiting ----------------------------------------------------------------------------------
+
+    async def _wait(
+        self, principal: Principal, standing: Standing, news: asyncio.Future[None], seconds: float
+    ) -> pb.TakeInboxResponse | None:
+        """Wait for news; what is given to the call meanwhile is its answer."""
+        agent = (principal.workspace_id, principal.id)
+        pull = Pull(*agent, standing.session_id, news)
+        if pull.session_id:
+            self._pulls[agent].append(pull)
         timer = self._clock.call_later(seconds, lambda: None if news.done() else news.set_result(None))
         try:
             await news
+            if pull.decided is not None:
+                await asyncio.shield(pull.decided)
+        except BaseException:
+            pull.gone = True
+            if pull.taken is not None:
+                self.put_back(principal, [message.id for message in pull.taken.messages])
+            raise
         finally:
             timer.cancel()
+            self._wait_no_more(pull)
+        return pull.taken
 
-    async def _take_oldest(self, principal: Principal, standing: Standing, limit: int) -> list[Start]:
+    def _wait_no_more(self, pull: Pull) -> None:
+        agent = (pull.workspace_id, pull.agent_id)
+        if pull in (waiting := self._pulls.get(agent, [])):
+            waiting.remove(pull)
+            if not waiting:
+                del self._pulls[agent]
+
+    def take_place(self, workspace_id: str, agent_id: str) -> Pull | None:
+        """Keep a waiting call for one message of the agent, until `hand_over` or `free_place`."""
+        for pull in self._pulls.get((workspace_id, agent_id), ()):
+            if not pull.news.done():
+                self._wait_no_more(pull)
+                pull.decided = asyncio.get_running_loop().create_future()
+                return pull
+        return None
+
+    def hand_over(self, pull: Pull, message: Outgoing, copy: Copy, remaining: int) -> None:
+        """Give a waiting call the message whose turn has started for it; `remaining` are unread."""
+        agent = (pull.workspace_id, pull.agent_id)
+        self._renew_at[agent] = self._clock.monotonic() + _RENEW_SECONDS
+        reader = Principal("agent", pull.agent_id, pull.workspace_id)
+        if pull.gone:
+            self.put_back(reader, [message.id])
+        else:
+            pull.taken = pb.TakeInboxResponse(
+                messages=[self._views.message(reader, message.row, message.delivered)],
+                remaining=remaining,
+                turn_id=copy.turn.batch_id,
+                session_id=copy.turn.run_session_id,
+            )
+        self.free_place(pull)
+
+    def free_place(self, pull: Pull) -> None:
+        """Let a call for which a place was kept go on."""
+        for future in (pull.decided, pull.news):
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    # --- taking what is there ---------------------------------------------------------------------
+
+    async def _take_oldest(
+        self, principal: Principal, standing: Standing, limit: int
+    ) -> pb.TakeInboxResponse:
         def read(connection: Connection) -> tuple[Sequence[Record], Found]:
             rows = queues.queued_of(connection, principal.workspace_id, principal.id, limit)
             found = Found()
@@ -150,29 +208,41 @@ class Inbox:
 
         for _ in range(_TRIES):
             rows, found = await self._journal.read(read)
+            if not rows:
+                return pb.TakeInboxResponse()
             mine = []
             for row in rows:
                 if may_still(self._directory, row, found.messages[row.workspace_id, row.message_id]):
                     mine.append(row)
                 else:
                     await self._endings.end(Ending(withdrawal(row)))
-            if not rows:
-                return []
-            taken = (
-                await self._take(principal, standing, self._fitting(principal, mine, found)) if mine else []
-            )
-            if taken:
-                return taken
-        return []
+            if not mine:
+                continue
+            shown = self._shown(principal, mine, found)
+            starts, remaining = await self._take(principal, standing, mine[: len(shown)])
+            if starts:
+                taken = {start.row.message_id for start in starts}
+                return pb.TakeInboxResponse(
+                    messages=[message for message in shown if message.id in taken],
+                    remaining=remaining,
+                    turn_id=starts[0].batch_id,
+                    session_id=starts[0].run_session_id,
+                )
+        return pb.TakeInboxResponse(remaining=await self.unread(principal))
 
-    def _fitting(self, principal: Principal, rows: Sequence[Record], found: Found) -> Sequence[Record]:
-        """Return the first of the turns whose messages fit into one answer; what is left stays unread."""
-        keys = [(row.workspace_id, row.message_id) for row in rows]
-        return rows[
-            : len(fit(self._views.message(principal, found.messages[key], found.copies[key]) for key in keys))
-        ]
+    def _shown(self, principal: Principal, rows: Sequence[Record], found: Found) -> list[pb.Message]:
+        """Return the messages of turns that are about to be taken, as far as they fit into one answer."""
+        messages = []
+        for row in rows:
+            key = (row.workspace_id, row.message_id)
+            copies = [
+                copy._replace(state="taken") if copy.recipient_id == principal.id else copy
+                for copy in found.copies[key]
+            ]
+            messages.append(self._views.message(principal, found.messages[key], copies))
+        return fit(messages)
 
-    async def _take(self, principal: Principal, standing: Standing, rows: Sequence[Record]) -> list[Start]:
+    async def _take(self, principal: Principal, standing: Standing, rows: Sequence[Record]) -> _Taken:
         """Make queued turns running, as one in the session of the call.
 
         A caller that goes away does not stop it half-way: what it took is put back when it is done.
@@ -186,18 +256,18 @@ class Inbox:
             work.add_done_callback(lambda done: self._nobody_waits(principal, done))
             raise
 
-    def _nobody_waits(self, principal: Principal, done: asyncio.Task[list[Start]]) -> None:
+    def _nobody_waits(self, principal: Principal, done: asyncio.Task[_Taken]) -> None:
         if not done.cancelled() and done.exception() is None:
-            self.put_back(principal, [start.row.message_id for start in done.result()])
+            self.put_back(principal, [start.row.message_id for start in done.result()[0]])
 
-    async def _make_running(
-        self, principal: Principal, standing: Standing, rows: Sequence[Record]
-    ) -> list[Start]:
+    async def _make_running(self, principal: Principal, standing: Standing, rows: Sequence[Record]) -> _Taken:
+        # The quota service may be about to hear that an attempt is over which this one would repeat.
+        await self._claims.released({row.id for row in rows})
         await self._admission.begin([_begin(row) for row in rows])
         spans = {row.id: telemetry.reserve(row.traceparent) for row in rows}
         turn_seconds = self._directory.policy(principal.workspace_id).turn_seconds
         try:
-            taken = await self._journal.write(
+            taken, remaining = await self._journal.write(
                 lambda book: self._start(book, principal, standing, rows, spans, turn_seconds)
             )
         except BaseException:
@@ -206,10 +276,11 @@ class Inbox:
         running = {start.row.id for start in taken}
         if lost := [row for row in rows if row.id not in running]:
             self._admission.post_ends(await given_back(self._journal, lost))
+        self._inboxes.remember(standing.inbox)
         if taken:
             agent = (principal.workspace_id, principal.id)
             self._renew_at[agent] = self._clock.monotonic() + _RENEW_SECONDS
-        return taken
+        return taken, remaining
 
     def _start(
         self,
@@ -219,13 +290,13 @@ class Inbox:
         rows: Sequence[Record],
         spans: dict[str, str],
         turn_seconds: int,
-    ) -> list[Start]:
+    ) -> _Taken:
         session_id, running = _session_of(book, principal, standing)
         # Others may have taken some of them since, and a pull is named after one that is its own.
         now = queues.find(book.connection, {(row.workspace_id, row.id) for row in rows})
         rows = [row for row in rows if now[row.workspace_id, row.id].state == "queued"]
         if not rows:
-            return []
+            return [], _count_unread(book.connection, principal)
         # The turn that the call came from may have ended since: then this is a pull of its own.
         batch_id = running or rows[0].id
         starts = [
@@ -244,23 +315,9 @@ class Inbox:
             for row in rows
         ]
         taken = turn_store.start(book, starts, self._journal.instance_id)
-        if taken and not running:
-            turn_store.hold_session(book.connection, principal.workspace_id, session_id, batch_id)
-        return taken
-
-    async def _show(
-        self, principal: Principal, taken: Sequence[Start], response: pb.TakeInboxResponse
-    ) -> None:
-        def read(connection: Connection) -> Found:
-            found = Found()
-            load(connection, found, [start.row for start in taken])
-            return found
-
-        found = await self._journal.read(read)
-        for start in taken:
-            key = (start.row.workspace_id, start.row.message_id)
-            response.messages.append(self._views.message(principal, found.messages[key], found.copies[key]))
-        response.turn_id, response.session_id = taken[0].batch_id, taken[0].run_session_id
+        if not running:
+            turn_store.hold_sessions(book.connection, taken[:1])
+        return taken, _count_unread(book.connection, principal)
 
     # --- settling ---------------------------------------------------------------------------------
 
@@ -357,6 +414,20 @@ class Inbox:
         for agent in await self._journal.write(op):
             self._renew_at.pop(agent, None)
         return [None] * len(agents)
+
+
+_COUNT_UNREAD = Statement(
+    select(func.count()).where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.agent_id == bindparam("agent"),
+        turns.c.state == QUEUED,
+    )
+)
+
+
+def _count_unread(connection: Connection, principal: Principal) -> int:
+    values = {"workspace": principal.workspace_id, "agent": principal.id}
+    return int(_COUNT_UNREAD.scalars(connection, values)[0])
 
 
 def _session_of(book: Book, principal: Principal, standing: Standing) -> tuple[str, str]:

@@ -22,7 +22,6 @@ from hopline_relay import spans
 from hopline_relay.admission import Admission, end_item, refused
 from hopline_relay.at_once import AtOnce
 from hopline_relay.callers import Inboxes
-from hopline_relay.claims import Started
 from hopline_relay.drafts import Draft, Ready, Sent, SentCopy, sent_of
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import FencedError, Journal
@@ -220,9 +219,7 @@ class Sends:
         if not batch:
             return []
         try:
-            outcome, started = await self._journal.write(
-                lambda book: _write_all(book, batch, self._at_once), epoch=epoch
-            )
+            outcome = await self._journal.write(lambda book: _write_all(book, batch), epoch=epoch)
         except FencedError:
             # First: what was offered and charged goes back whether or not the record can be read now.
             self._give_back(batch, _AGAIN)
@@ -252,7 +249,7 @@ class Sends:
             self._admission.settle(ready.item.key, committed=True)
             results.append(sent_of(ready.outgoing))
             written.append((ready, done))
-        await self._at_once.started([ready.outgoing for ready, _ in written], started)
+        await self._at_once.started([ready.outgoing for ready, _ in written])
         self._tell(written)
         point("relay.settled")
         return results
@@ -274,7 +271,7 @@ class Sends:
             claimable.update(
                 (outgoing.workspace_id, copy.id)
                 for copy in outgoing.copies
-                if copy.turn_id and not copy.started
+                if copy.turn_id and copy.start is None
             )
             waiter = ready.draft.waiter
             if waiter is not None and waiter.gone:
@@ -335,15 +332,13 @@ def _take_decision(ready: Ready, admitted: quota_pb.Admitted) -> None:
         outgoing.turn_id = outgoing.turn_id or admitted.cause_turn_id
 
 
-def _write_all(
-    book: Book, batch: Sequence[Ready], at_once: AtOnce
-) -> tuple[list[HoplineError | Record | None], Started]:
-    """Write a batch; returns for each why not, or the turn that it ended, if any; and what has started."""
+def _write_all(book: Book, batch: Sequence[Ready]) -> list[HoplineError | Record | None]:
+    """Write a batch; returns for each why not, or the turn that it ended, if any."""
     outcome: list[HoplineError | Record | None] = list(write(book, [ready.outgoing for ready in batch]))
     for index, ready in enumerate(batch):
         if outcome[index] is None and ready.discharge is not None:
             outcome[index] = discharging.discharge(book, ready.discharge)
-    return outcome, at_once.start(book, [ready.outgoing for ready in batch])
+    return outcome
 
 
 def _conflict(draft: Draft) -> HoplineError:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hopline_relay.domain.values import Actor
-from hopline_relay.held import ClaimWish
+from hopline_relay.held import Offer
 from hopline_relay.store.sessions import SessionWish
+from hopline_relay.store.sql import Record
+from hopline_relay.store.turns import Start
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,11 +22,14 @@ class Copy:
     wish: SessionWish | None = None
     turn_id: str = ""
     place: bool = False
-    # The worker's place at which its turn may start at once, and whether it did.
-    offer: ClaimWish | None = None
-    started: bool = False
-    # Filled in.
+    # The place at which its turn may start at once.
+    offer: Offer | None = None
+    # Filled in; with a turn that has started, what the record says of it.
     ordinal: int = 0
+    start: Start | None = None
+    session: Record = None
+    turn: Record = None
+    debt: Record = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,6 +78,9 @@ class Outgoing:
     ordinal: int = 0
     chain: str = ""
     hook_generation: int = 0
+    # Filled in where a turn has started: what the record says of the message and its copies.
+    row: Record = None
+    delivered: list[Record] = field(default_factory=list)
 
     @property
     def trace_id(self) -> str:

@@ -53,6 +53,21 @@ _WITH_QUEUE = Statement(
     .distinct(),
     "agents",
 )
+_READY = Statement(
+    select(turns.c.agent_id)
+    .join(
+        sessions,
+        and_(sessions.c.workspace_id == turns.c.workspace_id, sessions.c.id == turns.c.session_id),
+    )
+    .where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.agent_id.in_(bindparam("agents", expanding=True)),
+        turns.c.state == QUEUED,
+        sessions.c.running_turn_id == EMPTY,
+    )
+    .distinct(),
+    "agents",
+)
 _RUNNING_OF = Statement(
     select(turns).where(
         turns.c.workspace_id == bindparam("workspace"),
@@ -64,10 +79,24 @@ _RUNNING_OF = Statement(
 
 def with_queue(connection: Connection, agents: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return those of the agents, given by (workspace, id), that have queued turns."""
+    return _agents(_WITH_QUEUE, connection, agents)
+
+
+def waiting(
+    connection: Connection, agents: set[tuple[str, str]]
+) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    """Return those of the agents that have queued turns, and those that have one in a free session."""
+    found = with_queue(connection, agents)
+    return found, _agents(_READY, connection, found)
+
+
+def _agents(
+    statement: Statement, connection: Connection, agents: set[tuple[str, str]]
+) -> set[tuple[str, str]]:
     return {
         (workspace_id, agent_id)
         for workspace_id, ids in grouped(agents).items()
-        for agent_id in _WITH_QUEUE.scalars(connection, {"workspace": workspace_id, "agents": ids})
+        for agent_id in statement.scalars(connection, {"workspace": workspace_id, "agents": ids})
     }
 
 

@@ -12,16 +12,10 @@ from sqlalchemy import Connection, bindparam, literal_column, select
 from hopline_relay.domain.values import lowest_free, session_title
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import sessions
-from hopline_relay.store.sql import Statement, insert
+from hopline_relay.store.sql import Record, Statement, insert, record
 
 _OF_PAIRS = Statement(
-    select(
-        sessions.c.id,
-        sessions.c.pair,
-        sessions.c.number,
-        sessions.c.closed,
-        sessions.c.running_turn_id,
-    ).where(
+    select(sessions).where(
         sessions.c.workspace_id == bindparam("workspace"),
         sessions.c.channel == bindparam("channel"),
         sessions.c.pair.in_(bindparam("pairs", expanding=True)),
@@ -33,7 +27,7 @@ _OF_PAIRS = Statement(
 
 @dataclass(slots=True, kw_only=True)
 class SessionWish:
-    """Where a message to `agent_id` from `peer_id` is to go; `id` becomes the session's.
+    """Where a message to `agent_id` from `peer_id` is to go; `id` and `found` become the session's.
 
     `fresh_id` is the id of a new one, for the case that none is free. An inbox session has no peer.
     """
@@ -41,6 +35,7 @@ class SessionWish:
     workspace_id: str
     fresh_id: str
     id: str = ""
+    found: Record = None
     agent_id: str
     channel: str = "relay"
     peer_id: str = ""
@@ -67,28 +62,30 @@ def settle(book: Book, wishes: Sequence[SessionWish]) -> None:
         known = _known(book.connection, workspace_id, channel, group)
         for wish in group:
             if wish.title:
-                wish.id = wish.fresh_id
                 fresh.append(_row(book, wish, wish.title, 0))
-                continue
-            numbers = known[wish.pair]
-            # An inbox session is one alone, whatever runs in it.
-            busy = {number: taken and channel != "mcp" for number, (_, taken) in numbers.items()}
-            number = lowest_free(busy)
-            if number in numbers:
-                wish.id = numbers[number][0]
-                continue
-            wish.id = wish.fresh_id
-            numbers[number] = (wish.id, False)
-            title = "Inbox" if channel == "mcp" else session_title(wish.peer_name, number)
-            fresh.append(_row(book, wish, title, number))
+                wish.found = record(sessions, fresh[-1])
+            else:
+                numbers = known[wish.pair]
+                number = lowest_free({number: _taken(row) for number, row in numbers.items()})
+                if number not in numbers:
+                    title = "Inbox" if channel == "mcp" else session_title(wish.peer_name, number)
+                    fresh.append(_row(book, wish, title, number))
+                    numbers[number] = record(sessions, fresh[-1])
+                wish.found = numbers[number]
+            wish.id = wish.found.id
     insert(book.connection, sessions, fresh)
+
+
+def _taken(session: Record) -> bool:
+    """Tell whether nothing new goes into a session; an inbox is one alone, whatever runs in it."""
+    return session.channel != "mcp" and (bool(session.closed) or session.running_turn_id != "")
 
 
 def _row(book: Book, wish: SessionWish, title: str, number: int) -> dict[str, Any]:
     """Return a new session's row."""
     return {
         "workspace_id": wish.workspace_id,
-        "id": wish.id,
+        "id": wish.fresh_id,
         "agent_id": wish.agent_id,
         "title": title,
         "channel": wish.channel,
@@ -107,10 +104,10 @@ def _row(book: Book, wish: SessionWish, title: str, number: int) -> dict[str, An
 
 def _known(
     connection: Connection, workspace_id: str, channel: str, wishes: Iterable[SessionWish]
-) -> dict[str, dict[int, tuple[str, bool]]]:
-    """Return the sessions of the pairs: by number, the id and whether it is taken."""
-    known: dict[str, dict[int, tuple[str, bool]]] = {wish.pair: {} for wish in wishes}
+) -> dict[str, dict[int, Record]]:
+    """Return the sessions of the pairs by number."""
+    known: dict[str, dict[int, Record]] = {wish.pair: {} for wish in wishes}
     values = {"workspace": workspace_id, "channel": channel, "pairs": sorted(known)}
-    for session_id, pair, number, closed, running in _OF_PAIRS.all(connection, values):
-        known[pair][number] = (session_id, closed or running != "")
+    for row in _OF_PAIRS.all(connection, values):
+        known[row.pair][row.number] = row
     return known

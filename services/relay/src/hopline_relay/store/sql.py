@@ -130,6 +130,18 @@ def driver(connection: Connection, sql: str) -> Iterator[Any]:
         raise DBAPIError.instance(sql, None, error, dbapi.Error, dialect=connection.dialect) from error
 
 
+@lru_cache(maxsize=64)
+def _row_of(table: Table) -> tuple[Callable[[Any], Record], Callable[[Values], tuple[Any, ...]]]:
+    names = [column.name for column in table.columns]
+    return cast("Any", namedtuple)("Record", names)._make, itemgetter(*names)
+
+
+def record(table: Table, row: Values) -> Record:
+    """Return a row that is written as it will be read."""
+    make, values = _row_of(table)
+    return make(values(row))
+
+
 # --- inserts ---------------------------------------------------------------------------------------
 
 

@@ -207,23 +207,24 @@ def _note_end(book: Book, each: Ended, row: Record) -> None:
 
 # --- starting ------------------------------------------------------------------------------------
 
+_CHANGED = (
+    "state",
+    "attempt",
+    "batch_id",
+    "run_session_id",
+    "epoch",
+    "instance_id",
+    "slot",
+    "started_at",
+    "lease_until",
+    "deadline_at",
+    "due_at",
+    "span",
+)
 _START = Statement(
     update(turns)
     .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
-    .values(
-        state="running",
-        attempt=turns.c.attempt + 1,
-        batch_id=bindparam("batch"),
-        run_session_id=bindparam("run_session"),
-        epoch=bindparam("new_epoch"),
-        instance_id=bindparam("instance"),
-        slot=bindparam("takes_slot"),
-        started_at=bindparam("at"),
-        lease_until=bindparam("lease"),
-        deadline_at=bindparam("deadline"),
-        due_at=bindparam("due"),
-        span=bindparam("new_span"),
-    )
+    .values({name: bindparam(f"new_{name}") for name in _CHANGED})
 )
 _HOLD_SESSION = Statement(
     update(sessions)
@@ -278,23 +279,27 @@ def start(book: Book, starts: Sequence[Start], instance_id: str) -> list[Start]:
         started.append(each)
     if not started:
         return []
-    _START.many(connection, [_start_values(book, each, instance_id) for each in started])
-    holding = [
-        {"workspace": each.row.workspace_id, "session": each.row.session_id, "turn": each.row.id}
-        for each in started
-        if not each.batch_id
-    ]
-    if holding:
-        _HOLD_SESSION.many(connection, holding)
+    _START.many(connection, [_start_values(each, instance_id) for each in started])
+    hold_sessions(connection, [each for each in started if not each.batch_id])
     set_deliveries(connection, [(each.row, each.delivery) for each in started])
     for each in started:
-        _note_start(book, each)
+        note_start(book, each)
     return started
 
 
-def hold_session(connection: Connection, workspace_id: str, session_id: str, turn_id: str) -> None:
-    """Say that a turn runs in a session."""
-    _HOLD_SESSION.many(connection, [{"workspace": workspace_id, "session": session_id, "turn": turn_id}])
+def hold_sessions(connection: Connection, starts: Sequence[Start]) -> None:
+    """Say that turns run in their sessions."""
+    _HOLD_SESSION.many(
+        connection,
+        [
+            {
+                "workspace": each.row.workspace_id,
+                "session": each.run_session_id or each.row.session_id,
+                "turn": each.batch_id or each.row.id,
+            }
+            for each in starts
+        ],
+    )
 
 
 def set_deliveries(connection: Connection, changes: Sequence[tuple[Record, str]]) -> None:
@@ -314,24 +319,31 @@ def set_deliveries(connection: Connection, changes: Sequence[tuple[Record, str]]
         )
 
 
-def _start_values(book: Book, each: Start, instance_id: str) -> dict[str, Any]:
+def running(start: Start, instance_id: str) -> dict[str, Any]:
+    """Return what a turn's row says otherwise once it has started."""
     return {
-        "workspace": each.row.workspace_id,
-        "turn": each.row.id,
-        "batch": each.batch_id,
-        "run_session": each.run_session_id,
-        "new_epoch": each.epoch,
-        "instance": instance_id,
-        "takes_slot": each.slot,
-        "at": each.started_at,
-        "lease": each.lease_until,
-        "deadline": each.deadline_at,
-        "due": min(each.lease_until, each.deadline_at),
-        "new_span": each.span,
+        "state": "running",
+        "attempt": start.row.attempt + 1,
+        "batch_id": start.batch_id,
+        "run_session_id": start.run_session_id,
+        "epoch": start.epoch,
+        "instance_id": instance_id,
+        "slot": start.slot,
+        "started_at": start.started_at,
+        "lease_until": start.lease_until,
+        "deadline_at": start.deadline_at,
+        "due_at": min(start.lease_until, start.deadline_at),
+        "span": start.span,
     }
 
 
-def _note_start(book: Book, each: Start) -> None:
+def _start_values(each: Start, instance_id: str) -> dict[str, Any]:
+    values = {f"new_{name}": value for name, value in running(each, instance_id).items()}
+    return {"workspace": each.row.workspace_id, "turn": each.row.id, **values}
+
+
+def note_start(book: Book, each: Start) -> None:
+    """Say in the audit log that a turn has started."""
     row = each.row
     book.note(
         row.workspace_id,

@@ -2,7 +2,7 @@
 
 Callers describe each message as an `Outgoing`; what only the store knows (sequence, sessions, chains) is
 filled in here. A message that the record does not allow is left out and its error returned, the others
-are written.
+are written. A turn to which a place was offered starts with its message, if it is the next one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hopline_rpc.clock import utc_day
 from hopline_rpc.errors import HoplineError
 
 from hopline_relay.domain.values import extend_chain
-from hopline_relay.store import entering
+from hopline_relay.store import entering, starting
 from hopline_relay.store import sessions as session_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
@@ -27,7 +27,7 @@ from hopline_relay.store.schema import (
     turns,
     waits,
 )
-from hopline_relay.store.sql import insert
+from hopline_relay.store.sql import insert, record
 
 
 def write(book: Book, outgoing: Sequence[Outgoing]) -> list[HoplineError | None]:
@@ -37,21 +37,36 @@ def write(book: Book, outgoing: Sequence[Outgoing]) -> list[HoplineError | None]
         message.ordinal = book.ordinal(message.workspace_id)
         for copy in message.copies:
             copy.ordinal = book.ordinal(message.workspace_id)
+            copy.start = None
     refused = entering.enter(book, outgoing)
     written = [message for message, error in zip(outgoing, refused, strict=True) if error is None]
     _settle_sessions(book, written)
     connection = book.connection
-    insert(connection, messages, [_message_row(book, message) for message in written])
     pairs = [(message, copy) for message in written for copy in message.copies]
-    insert(connection, deliveries, [_delivery_row(message, copy) for message, copy in pairs])
     queued = [(message, copy) for message, copy in pairs if copy.turn_id]
-    insert(connection, turns, [turn_row(book, message, copy) for message, copy in queued])
+    turn_rows = [turn_row(book, message, copy) for message, copy in queued]
+    starting.decide(book, queued, turn_rows)
+    insert(connection, messages, [_message_row(book, message) for message in written])
+    insert(connection, deliveries, [_delivery_row(message, copy) for message, copy in pairs])
+    insert(connection, turns, turn_rows)
     insert(connection, debts, [_debt_row(message, copy) for message, copy in queued if message.owed])
     insert(connection, waits, [_wait_row(book, message, copy) for message, copy in queued if message.wait_id])
     insert(connection, requests, [_request_row(book, message) for message in written if message.request_id])
     for message, copy in pairs:
         _note(book, message, copy)
+    starting.begin(book, [copy.start for _, copy in queued if copy.start is not None])
+    _keep(book, queued, turn_rows)
     return refused
+
+
+def _keep(book: Book, queued: Sequence[tuple[Outgoing, Copy]], turn_rows: Sequence[dict[str, Any]]) -> None:
+    """Keep what was written of turns that have started, so that it need not be read."""
+    for (message, copy), row in zip(queued, turn_rows, strict=True):
+        if copy.start is not None:
+            message.row = record(messages, _message_row(book, message))
+            message.delivered = [record(deliveries, _delivery_row(message, each)) for each in message.copies]
+            copy.turn = record(turns, row)
+            copy.debt = record(debts, _debt_row(message, copy)) if message.owed else None
 
 
 def _inherit(book: Book, outgoing: Sequence[Outgoing]) -> None:
@@ -84,7 +99,7 @@ def _settle_sessions(book: Book, written: Sequence[Outgoing]) -> None:
         for message in written:
             for copy in message.copies:
                 if copy.wish is not None:
-                    copy.session_id = copy.wish.id
+                    copy.session_id, copy.session = copy.wish.id, copy.wish.found
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -125,7 +140,7 @@ def _delivery_row(message: Outgoing, copy: Copy) -> dict[str, Any]:
         "recipient_kind": copy.kind,
         "session_id": copy.session_id,
         "turn_id": copy.turn_id,
-        "state": copy.state,
+        "state": copy.state if copy.start is None else copy.start.delivery,
         "place": copy.place,
         "ordinal": copy.ordinal,
     }
