@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from google.protobuf.json_format import MessageToDict
 from hopline.relay.v1 import message_pb2 as msg
 from hopline.runtime.v1 import tunnel_pb2 as pb
+from hopline_relay import tunnel_calls
 from hopline_rpc.errors import HoplineError
 
 from tests.support.fake_turns import FakeMesh, RawWorker, completed, ended, fake_mesh
@@ -265,3 +267,82 @@ async def test_a_call_without_a_fresh_credential_is_refused(mesh: FakeMesh) -> N
         await worker.beat()
     await worker.say(call())
     assert (await result(worker)).error.code == "unavailable"
+
+
+def send(text: str = "hello") -> msg.SendRequest:
+    return msg.SendRequest(to=["b"], text=text)
+
+
+async def test_a_frame_of_sends_starts_no_task_and_is_answered_in_one(mesh: FakeMesh) -> None:
+    worker = await attached(mesh, max_turns=1)
+    gate = mesh.handlers.gates.setdefault("send", asyncio.Event())
+    await worker.beat()
+    before = len(asyncio.all_tasks())
+    await worker.say(*(call(number, send=send()) for number in range(50)))
+    await worker.beat()
+    made = len(asyncio.all_tasks()) - before
+    frames = worker.frames
+    gate.set()
+    assert {(await result(worker)).call_id for _ in range(50)} == set(range(50))
+    assert worker.frames - frames <= 2
+    assert made == 50  # those of the fake itself
+
+
+@pytest.mark.parametrize("first", ["ask", "send"])
+async def test_calls_of_one_frame_begin_in_its_order(mesh: FakeMesh, first: str) -> None:
+    worker = await attached(mesh)
+    items = [call(1), call(2, send=send())]
+    await worker.say(*(items if first == "ask" else reversed(items)))
+    await result(worker)
+    await result(worker)
+    made = [each[0] for each in mesh.handlers.calls]
+    assert made == ([first, "send"] if first == "ask" else [first, "ask"])
+
+
+@pytest.mark.parametrize("method", ["send", "reply"])
+@pytest.mark.parametrize("failure", [HoplineError("thread_full", "full"), RuntimeError("secret")])
+async def test_what_a_queued_call_comes_to_is_told_as_to_any_other(
+    mesh: FakeMesh, method: str, failure: HoplineError
+) -> None:
+    worker = await attached(mesh)
+    request: Any = send() if method == "send" else msg.ReplyRequest(message_id="msg_1", text="so")
+    await worker.say(call(1, **{method: request}))
+    assert getattr(await result(worker), method).message_id == (
+        "msg_sent" if method == "send" else "msg_reply"
+    )
+    mesh.handlers.refusals[method] = failure
+    await worker.say(call(2, **{method: request}))
+    error = (await result(worker)).error
+    assert error.code == ("thread_full" if isinstance(failure, HoplineError) else "internal")
+    assert "secret" not in error.message
+
+
+async def test_a_send_that_breaks_a_limit_or_comes_from_no_turn_is_refused(mesh: FakeMesh) -> None:
+    worker = await attached(mesh)
+    await worker.say(call(1, send=send("")), call(2, turn_id="trn_none", send=send()), call(3, send=send()))
+    codes = {answer.call_id: answer.error.code for answer in [await result(worker) for _ in range(3)]}
+    assert codes == {1: "invalid_argument", 2: "failed_precondition", 3: ""}
+    assert len(mesh.handlers.calls) == 1
+
+
+async def test_a_send_with_a_credential_that_was_taken_away_is_not_made(mesh: FakeMesh) -> None:
+    worker = await attached(mesh)
+    mesh.revoked.update(principal.token_id for principal in mesh.principals.values())
+    await worker.say(call(send=send()))
+    assert (await result(worker)).error.code == "unauthenticated"
+    assert mesh.handlers.calls == []
+
+
+async def test_a_send_that_takes_too_long_is_answered_and_made_all_the_same(
+    mesh: FakeMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = {**tunnel_calls._RULES, "Send": replace(tunnel_calls._RULES["Send"], deadline=0.02)}
+    monkeypatch.setattr(tunnel_calls, "_RULES", short)
+    worker = await attached(mesh)
+    gate = mesh.handlers.gates.setdefault("send", asyncio.Event())
+    await worker.say(call(send=send()))
+    assert (await result(worker)).error.code == "deadline_exceeded"
+    gate.set()
+    await worker.say(call(2, done=msg.DoneRequest(message_id="msg_1")))
+    assert (await result(worker)).call_id == 2
+    assert [each[0] for each in mesh.handlers.calls] == ["send", "done"]

@@ -19,6 +19,7 @@ from hopline.runtime.v1 import tunnel_pb2 as pb
 from hopline.runtime.v1.tunnel_pb2_grpc import TunnelServiceStub, add_TunnelServiceServicer_to_server
 from hopline_directory.directory import Directory
 from hopline_relay.dispatch import Dispatcher
+from hopline_relay.drafts import Sent
 from hopline_relay.servicers.messages import MessageHandlers
 from hopline_relay.tunnel import TunnelServicer
 from hopline_relay.tunnel_stream import Tunnels
@@ -214,17 +215,40 @@ class FakeHandlers:
         if method in self.refusals:
             raise self.refusals[method]
 
+    def enqueue_send(
+        self, principal: Principal, request: msg.SendRequest, turn_id: str, traceparent: str
+    ) -> asyncio.Future[Sent]:
+        return self._queue("send", principal, request, turn_id, Sent("msg_sent", "thr_1", 1))
+
+    def enqueue_reply(
+        self, principal: Principal, request: msg.ReplyRequest, turn_id: str, traceparent: str
+    ) -> asyncio.Future[Sent]:
+        return self._queue("reply", principal, request, turn_id, Sent("msg_reply", "thr_1", 0))
+
+    def _queue(
+        self, method: str, principal: Principal, request: Any, turn_id: str, sent: Sent
+    ) -> asyncio.Future[Sent]:
+        async def write() -> Sent:
+            await self._note(method, principal, request, turn_id)
+            return sent
+
+        return asyncio.ensure_future(write())
+
+    def send_response(self, principal: Principal, sent: Sent) -> msg.SendResponse:
+        return msg.SendResponse(message_id=sent.message_id, thread_id=sent.thread_id, depth=sent.depth)
+
+    def reply_response(self, principal: Principal, sent: Sent) -> msg.ReplyResponse:
+        return msg.ReplyResponse(message_id=sent.message_id, thread_id=sent.thread_id)
+
     async def send(
         self, principal: Principal, request: msg.SendRequest, *, turn_id: str = ""
     ) -> msg.SendResponse:
-        await self._note("send", principal, request, turn_id)
-        return msg.SendResponse(message_id="msg_sent", thread_id="thr_1", depth=1)
+        return self.send_response(principal, await self.enqueue_send(principal, request, turn_id, ""))
 
     async def reply(
         self, principal: Principal, request: msg.ReplyRequest, *, turn_id: str = ""
     ) -> msg.ReplyResponse:
-        await self._note("reply", principal, request, turn_id)
-        return msg.ReplyResponse(message_id="msg_reply", thread_id="thr_1")
+        return self.reply_response(principal, await self.enqueue_reply(principal, request, turn_id, ""))
 
     async def done(
         self, principal: Principal, request: msg.DoneRequest, *, turn_id: str = ""

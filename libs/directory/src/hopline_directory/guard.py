@@ -42,6 +42,10 @@ class LiveAuthenticator(Authenticator):
             await self._follower.ensure_fresh()
         return await super().principal(credential, workspace)
 
+    def at_hand(self, credential: str, workspace: str = "") -> Principal | None:
+        """Return who a token stands for where that is known and the view is fresh; else None."""
+        return super().at_hand(credential, workspace) if self._follower.fresh else None
+
 
 def end_revoked(
     news: list[Change], directory: Directory, authenticator: Authenticator, live: LiveCalls

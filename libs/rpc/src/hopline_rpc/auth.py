@@ -93,14 +93,22 @@ class Authenticator:
 
     async def principal(self, credential: str, workspace: str = "") -> Principal:
         """Return who a token or an assertion stands for."""
-        kept = self._kept.get((credential, workspace))
-        if kept is not None and self._clock.now() < kept.renew_at:
-            if self._verifier.still_good(kept.principal):
-                return kept.principal
-            del self._kept[(credential, workspace)]
+        known = self.at_hand(credential, workspace)
+        if known is not None:
+            return known
         if not looks_like_token(credential):
             return self._verifier.verify(credential)
         return await self._exchanged(credential, workspace)
+
+    def at_hand(self, credential: str, workspace: str = "") -> Principal | None:
+        """Return who a token stands for where that is known for certain without asking; else None."""
+        kept = self._kept.get((credential, workspace))
+        if kept is None or self._clock.now() >= kept.renew_at:
+            return None
+        if not self._verifier.still_good(kept.principal):
+            del self._kept[(credential, workspace)]
+            return None
+        return kept.principal
 
     def drop(self, identifier: str) -> None:
         """Forget at once what is kept for a token id or a principal id."""

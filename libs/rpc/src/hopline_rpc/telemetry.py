@@ -444,18 +444,23 @@ class RpcSpans:
         Calls that come over a socket get a span where the sampler says so. Calls inside the process
         only when their trace is kept: the edge has decided that.
         """
+        own, span = self.begin(method, traceparent, edge=edge)
+        if own:
+            attach(own, span)
+        return span
+
+    def begin(
+        self, method: str, traceparent: str | bytes | None, *, edge: bool
+    ) -> tuple[str, MeshSpan | None]:
+        """Begin the span of a call without making it current; returns its `traceparent` too."""
         telemetry = _active
         parent = normal(traceparent) if traceparent else ""
         if telemetry is None or not (parent or edge):
-            if parent:
-                attach(parent)
-            return None
+            return parent, None
         name = method[1:]
         own = _draw(telemetry, parent, name, SpanKind.SERVER)
         described = {"rpc.system.name": "grpc", "rpc.method": name}
-        span = _begin(telemetry, self._service, parent, own, name, SpanKind.SERVER, described)
-        attach(own, span)
-        return span
+        return own, _begin(telemetry, self._service, parent, own, name, SpanKind.SERVER, described)
 
 
 def end_rpc_span(span: Span, code: str, reason: str | None) -> None:

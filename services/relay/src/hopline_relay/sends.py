@@ -94,19 +94,23 @@ class Sends:
 
     async def send(self, draft: Draft) -> Sent:
         """Send a draft; returns once it is on disk. The same request under way twice is sent once."""
+        return await self.enqueue(draft)
+
+    def enqueue(self, draft: Draft) -> asyncio.Future[Sent]:
+        """Queue a draft, and return the future of what is on disk then; raises what is refused at once."""
         self._refusals.check(draft.principal)
         if not draft.request_id:
-            return await self._batches.submit(draft)
+            return self._batches.enqueue(draft)
         key = (draft.principal.workspace_id, draft.principal.id, draft.request_id)
         known = self._under_way.get(key)
         if known is not None:
             if known[0] != draft.digest:
                 raise _conflict(draft)
-            return _repeated(await asyncio.shield(known[1]))
+            return asyncio.ensure_future(_repeat(known[1]))
         work = self._batches.enqueue(draft)
         self._under_way[key] = (draft.digest, work)
         work.add_done_callback(lambda done: self._done(key, done))
-        return await asyncio.shield(work)
+        return asyncio.shield(work)
 
     async def drained(self) -> None:
         """Wait until nothing is under way."""
@@ -347,6 +351,11 @@ def _conflict(draft: Draft) -> HoplineError:
         "this request_id was used before with other content; use a new one for a new message",
         details={"request_id": draft.request_id},
     )
+
+
+async def _repeat(work: asyncio.Future[Sent]) -> Sent:
+    """Wait for the same request that came before."""
+    return _repeated(await asyncio.shield(work))
 
 
 def _repeated(sent: Sent) -> Sent:

@@ -1,4 +1,8 @@
-"""Calls that a worker makes over its tunnel: the same entry points as the unary methods, without the hop."""
+"""Calls that a worker makes over its tunnel: the same entry points as the unary methods, without the hop.
+
+A send or a reply joins the batch that is written next and is answered when that is on disk; a frame full of
+them starts no task. Whatever waits, or is refused before it is queued, is served by a task of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from hopline.relay.v1.message_pb2 import DESCRIPTOR
 from hopline.runtime.v1.tunnel_pb2 import Call, CallError, CallResult, RelayItem
 from hopline_rpc.calls import CallInfo, detach, set_current_call
 from hopline_rpc.deadlines import Deadlines
-from hopline_rpc.errors import HoplineError, internal, invalid
+from hopline_rpc.errors import HoplineError, internal, invalid, too_late
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.interceptors import Refused
 from hopline_rpc.principals import Principal
@@ -22,6 +26,7 @@ from hopline_rpc.telemetry import RpcSpans, end_rpc_span
 from hopline_rpc.validation import check
 
 from hopline_relay.dispatch import Attachment
+from hopline_relay.drafts import Sent
 from hopline_relay.servicers.messages import Handed, MessageHandlers, handed
 
 _SERVICE: Final = DESCRIPTOR.services_by_name["MessageService"].full_name
@@ -34,6 +39,8 @@ _METHODS: Final = {
     "take_inbox": "TakeInbox",
 }
 _RULES: Final = rules_of_service(_SERVICE)
+# Those that need nothing but their batch.
+_QUEUED: Final = frozenset({"send", "reply"})
 # Those that may wait: cancelling them ends the wait. The others are short and run to their end.
 _WAITS: Final = frozenset({"ask", "check", "take_inbox"})
 # Results that a worker may still call off because they crossed its CallCanceled.
@@ -42,16 +49,32 @@ _REMEMBERED: Final = 64
 _CALLS: Final = 256
 
 
+class _Queued:
+    """A send or a reply on its way to the disk; its work goes on when its time is over."""
+
+    __slots__ = ("_end", "deadline")
+
+    def __init__(self, deadline: float, end: Callable[[BaseException], None]) -> None:
+        self.deadline: float | None = deadline
+        self._end = end
+
+    def expire(self) -> None:
+        """Answer without knowing what becomes of it."""
+        self._end(too_late())
+
+
 class TunnelCalls:
     """The outstanding calls of one attachment.
 
-    `caller` returns the agent with an assertion that still holds for a while.
+    `caller` returns the agent with an assertion that still holds for a while; `at_hand` the same, or None
+    where somebody has to be asked for it.
     """
 
     def __init__(
         self,
         attachment: Attachment,
         caller: Callable[[], Awaitable[Principal]],
+        at_hand: Callable[[], Principal | None],
         handlers: MessageHandlers,
         ids: IdMaker,
         spans: RpcSpans,
@@ -59,32 +82,38 @@ class TunnelCalls:
     ) -> None:
         self._attachment = attachment
         self._caller = caller
+        self._at_hand = at_hand
         self._handlers = handlers
         self._ids = ids
         self._spans = spans
         self._refused = refused
-        self._deadlines: Deadlines[CallInfo] = Deadlines()
+        self._deadlines: Deadlines[CallInfo | _Queued] = Deadlines()
         self._limit = _CALLS + 2 * attachment.max_turns
-        self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
-        self._writes: dict[str, set[asyncio.Task[None]]] = {}
+        self._running: dict[int, tuple[str, asyncio.Future[None]]] = {}
+        self._writes: dict[str, set[asyncio.Future[None]]] = {}
         self._handed: OrderedDict[int, Handed] = OrderedDict()
+        # Tasks whose first step is still to come.
+        self._beginning = 0
 
     def start(self, call: Call) -> None:
-        """Run a call as a task of its own; its result goes out with the next frame."""
+        """Serve a call; its result goes out with the next frame."""
         if call.call_id in self._running:
             return  # a repetition of a call that is being served
         if len(self._running) >= self._limit:
             self._answer(call.call_id, HoplineError("overloaded", "too many calls at once on this tunnel"))
             return
         method = call.WhichOneof("method") or ""
-        task = detach(self._serve(method, call))
-        self._running[call.call_id] = (method, task)
-        # Not in the task itself: one that is cancelled before its first step never runs at all.
-        task.add_done_callback(lambda _: self._running.pop(call.call_id))
+        # Behind a task that has not begun it would overtake: what is said first begins first.
+        work = self._queue(method, call) if method in _QUEUED and not self._beginning else None
+        if work is None:
+            work = detach(self._serve(method, call))
+            self._beginning += 1
+            asyncio.get_running_loop().call_soon(self._begun)
+            # Not in the task itself: one that is cancelled before its first step never runs at all.
+            work.add_done_callback(lambda done: self._over(method, call, done))
+        self._running[call.call_id] = (method, work)
         if method not in _WAITS:
-            writes = self._writes.setdefault(call.turn_id, set())
-            writes.add(task)
-            task.add_done_callback(lambda done: self._written(call.turn_id, done))
+            self._writes.setdefault(call.turn_id, set()).add(work)
 
     def cancel(self, call_id: int) -> None:
         """End the wait of a call; what it started goes on, and an answer that crossed is delivered again."""
@@ -99,7 +128,7 @@ class TunnelCalls:
         if given is not None:
             self._handlers.lost(self._attachment.principal, given)
 
-    def writes_of(self, turn_id: str) -> set[asyncio.Task[None]]:
+    def writes_of(self, turn_id: str) -> set[asyncio.Future[None]]:
         """The sends and replies of a turn that have not been answered yet: its end comes after them."""
         return self._writes.get(turn_id, set())
 
@@ -109,11 +138,60 @@ class TunnelCalls:
             if method in _WAITS:
                 task.cancel()
 
-    def _written(self, turn_id: str, task: asyncio.Task[None]) -> None:
-        writes = self._writes[turn_id]
-        writes.discard(task)
-        if not writes:
-            del self._writes[turn_id]
+    def _begun(self) -> None:
+        self._beginning -= 1
+
+    def _over(self, method: str, call: Call, work: asyncio.Future[None]) -> None:
+        del self._running[call.call_id]
+        if method not in _WAITS:
+            writes = self._writes[call.turn_id]
+            writes.discard(work)
+            if not writes:
+                del self._writes[call.turn_id]
+
+    def _queue(self, method: str, call: Call) -> asyncio.Future[None] | None:
+        """Queue a send or a reply, and return the future of its answer; None: a task has to look at it."""
+        principal = self._at_hand()
+        if principal is None or (call.turn_id and call.turn_id not in self._attachment.held):
+            return None
+        request: Any = getattr(call, method)
+        trace, span = self._spans.begin(f"/{_SERVICE}/{_METHODS[method]}", call.traceparent, edge=True)
+        enqueue = self._handlers.enqueue_send if method == "send" else self._handlers.enqueue_reply
+        try:
+            check(request)
+            work = enqueue(principal, request, call.turn_id, trace)
+        except Exception:
+            return None  # the task says what is wrong with it, and notes it
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[None] = loop.create_future()
+
+        def end(outcome: Sent | BaseException) -> None:
+            if answered.done():
+                return  # its time was over before
+            self._deadlines.discard(queued)
+            self._over(method, call, answered)
+            answered.set_result(None)
+            said = self._said(method, principal, outcome)
+            if span is not None:
+                failed = isinstance(said, HoplineError)
+                end_rpc_span(span, said.code.name if failed else "OK", said.reason if failed else None)
+            self._answer(call.call_id, said, method)
+
+        queued = _Queued(loop.time() + _RULES[_METHODS[method]].deadline, end)
+        self._deadlines.add(queued)
+        work.add_done_callback(
+            lambda done: None if done.cancelled() else end(done.exception() or done.result())
+        )
+        return answered
+
+    def _said(self, method: str, principal: Principal, outcome: Sent | BaseException) -> Any:
+        """Return the response, or the refusal, that an outcome comes to."""
+        if isinstance(outcome, HoplineError):
+            return outcome
+        if not isinstance(outcome, Sent):
+            return internal(outcome)
+        respond = self._handlers.send_response if method == "send" else self._handlers.reply_response
+        return respond(principal, outcome)
 
     async def _serve(self, method: str, call: Call) -> None:
         path = f"/{_SERVICE}/{_METHODS.get(method, 'Unknown')}"

@@ -244,9 +244,13 @@ class Stream:
         async def caller() -> Principal:
             return await self._tunnels.authenticator.principal(item.credential)
 
+        def at_hand() -> Principal | None:
+            return self._tunnels.authenticator.at_hand(item.credential)
+
         calls = TunnelCalls(
             attachment,
             caller,
+            at_hand,
             self._tunnels.handlers,
             self._tunnels.ids,
             self._spans,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from hopline.relay.v1 import message_pb2 as pb
@@ -14,7 +15,7 @@ from hopline_rpc.principals import Principal
 from hopline_relay.asks import Asks
 from hopline_relay.domain.payloads import payload_problem
 from hopline_relay.domain.values import MAX_INBOX_PAGE, MAX_WAIT_SECONDS
-from hopline_relay.drafts import Draft
+from hopline_relay.drafts import Draft, Sent
 from hopline_relay.inbox import Inbox
 from hopline_relay.sends import Sends
 from hopline_relay.threads import Threads
@@ -58,8 +59,15 @@ class MessageHandlers:
         self, principal: Principal, request: pb.SendRequest, *, turn_id: str = ""
     ) -> pb.SendResponse:
         """Send a message to 1-10 agents."""
+        trace = telemetry.current_traceparent()
+        return self.send_response(principal, await self.enqueue_send(principal, request, turn_id, trace))
+
+    def enqueue_send(
+        self, principal: Principal, request: pb.SendRequest, turn_id: str, traceparent: str
+    ) -> asyncio.Future[Sent]:
+        """Queue a message; `send_response` says what became of it."""
         self._inbox.touch(principal)
-        sent = await self._sends.send(
+        return self._sends.enqueue(
             Draft(
                 principal=principal,
                 kind="message",
@@ -71,9 +79,12 @@ class MessageHandlers:
                 request_id=request.request_id.lower(),
                 caller_session_id=request.caller_session_id,
                 turn_id=turn_id,
-                traceparent=telemetry.current_traceparent(),
+                traceparent=traceparent,
             )
         )
+
+    def send_response(self, principal: Principal, sent: Sent) -> pb.SendResponse:
+        """Return what the sender of a message is told."""
         return pb.SendResponse(
             message_id=sent.message_id,
             thread_id=sent.thread_id,
@@ -85,8 +96,15 @@ class MessageHandlers:
         self, principal: Principal, request: pb.ReplyRequest, *, turn_id: str = ""
     ) -> pb.ReplyResponse:
         """Answer a message that was delivered to the caller."""
+        trace = telemetry.current_traceparent()
+        return self.reply_response(principal, await self.enqueue_reply(principal, request, turn_id, trace))
+
+    def enqueue_reply(
+        self, principal: Principal, request: pb.ReplyRequest, turn_id: str, traceparent: str
+    ) -> asyncio.Future[Sent]:
+        """Queue a reply; `reply_response` says what became of it."""
         self._inbox.touch(principal)
-        sent = await self._sends.send(
+        return self._sends.enqueue(
             Draft(
                 principal=principal,
                 kind="reply",
@@ -96,9 +114,12 @@ class MessageHandlers:
                 request_id=request.request_id.lower(),
                 caller_session_id=request.caller_session_id,
                 turn_id=turn_id,
-                traceparent=telemetry.current_traceparent(),
+                traceparent=traceparent,
             )
         )
+
+    def reply_response(self, principal: Principal, sent: Sent) -> pb.ReplyResponse:
+        """Return what the author of a reply is told."""
         return pb.ReplyResponse(
             message_id=sent.message_id,
             thread_id=sent.thread_id,
