@@ -29,6 +29,7 @@ from hopline_rpc.tracecontext import (
     TRACEPARENT,
     UNSAMPLED,
     attach,
+    context_of,
     current_traceparent,
     detach,
     format_context,
@@ -328,9 +329,9 @@ def _begin(
     start_ns: int | None = None,
 ) -> MeshSpan | None:
     """Begin the span whose ids were drawn; None when it is not kept, so that nothing is built for it."""
-    context = parse(own) if own.endswith("1") else None
-    if context is None:
+    if not own.endswith("1"):
         return None
+    context = context_of(own)
     return MeshSpan(
         telemetry, service, context, parse(parent), name, kind, attributes, _links(links), start_ns
     )

@@ -40,9 +40,12 @@ def normal(traceparent: str | bytes | None) -> str:
 
 def parse(traceparent: str | bytes | None) -> SpanContext | None:
     """Read a `traceparent`; None when there is none or it is malformed."""
-    text = normal(traceparent)
-    if not text:
-        return None
+    text = normal(traceparent) if traceparent else ""
+    return context_of(text) if text else None
+
+
+def context_of(text: str) -> SpanContext:
+    """Read a `traceparent` in its normal form."""
     sampled = SAMPLED if text.endswith("1") else UNSAMPLED
     return SpanContext(int(text[3:35], 16), int(text[36:52], 16), is_remote=True, trace_flags=sampled)
 
