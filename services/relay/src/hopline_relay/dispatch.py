@@ -19,6 +19,7 @@ from hopline.runtime.v1.tunnel_pb2 import CancelTurn, RelayItem, StartTurn
 from hopline_directory.directory import Directory
 from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock, from_timestamp, to_timestamp
+from hopline_rpc.errors import HoplineError
 from hopline_rpc.faults import point
 from hopline_rpc.principals import Principal
 
@@ -400,5 +401,7 @@ async def _logged(work: Awaitable[None]) -> None:
     """Await what nobody waits for; the sweep mends what a failure leaves behind."""
     try:
         await work
+    except HoplineError as error:
+        log.warning("a tunnel's state could not be recorded: %s", error.message)
     except Exception:
         log.warning("a tunnel's state could not be recorded", exc_info=True)
