@@ -175,3 +175,9 @@ async def test_what_was_charged_on_a_day_still_counts_when_that_day_comes_again(
     assert admitted(await desk.start("a", "b", limits=limits)).day == "2025-12-01"
     desk.clock.advance(2 * DAY)
     refused(await desk.start("a", "b", limits=limits), "quota_exceeded")
+
+
+@pytest.mark.parametrize("day", ["2025-11-29", "2025-11-30", "2025-12-01"])
+async def test_what_is_charged_after_a_restart_bears_its_day(desk: Desk, day: str) -> None:
+    await desk.seed(2, Record(days=(DaySum("ws", "a", day, sent=1, received=0),)))
+    assert admitted(await desk.start("a", "b")).day == max(day, "2025-11-30")

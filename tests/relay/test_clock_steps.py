@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS
+from hopline_relay.store.schema import messages
+from hopline_rpc.clock import utc_day
+from sqlalchemy import select
 
 from tests.support.relay_mesh import RelayMesh, refusal
 
@@ -111,3 +114,14 @@ async def test_a_clock_set_back_over_a_restart_gives_no_fresh_quota_when_its_day
     await mesh.open()
     await mesh.skip(2 * DAY)
     assert (await refusal(ada.send(bob))).reason == "quota_exceeded"
+
+
+async def test_messages_bear_the_day_after_a_restart_as_before(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await ada.send(bob)
+    await mesh.reopen()
+    await ada.send(bob)
+    days = await mesh.relay.journal.read(
+        lambda connection: connection.execute(select(messages.c.day)).scalars().all()
+    )
+    assert days == [utc_day(mesh.clock.now())] * 2

@@ -162,13 +162,13 @@ class MemoryStore:
             self._sweep_one(now)
         return _Moment(now, wall, self._day, self._day_text, days.end_of(self._day))
 
-    def _reach_day(self, wall: float) -> None:
-        """Go on to a later day. A clock that was set back changes nothing, but for a day that is far ahead.
+    def _reach_day(self, wall: float, known: int = 0) -> None:
+        """Go on to a later day, the clock's or a `known` one; at most one day ahead of the clock.
 
-        Without that a clock which was wrong for a moment would let no day end until its own came.
+        A clock set back by less changes nothing; one that was far ahead for a moment holds no day up.
         """
         today = days.day_of(wall)
-        day = min(max(self._day, today), today + 1)
+        day = min(max(self._day, known, today), today + 1)
         if day != self._day:
             self._day, self._day_text = day, days.write_day(day)
 
@@ -324,8 +324,7 @@ class MemoryStore:
     def _plant_days(self, record: Record) -> None:
         """Add up the days; the store's day goes on to the latest of them, as far as the clock lets it."""
         sums = [(days.read_day(entry.day), entry) for entry in record.days]
-        self._day = max([self._day, *(number for number, _ in sums)])
-        self._reach_day(self._clock.now())
+        self._reach_day(self._clock.now(), max((number for number, _ in sums), default=0))
         for number, entry in sums:
             if number < self._day - 1:
                 continue
