@@ -286,8 +286,10 @@ class Dispatcher:
                 with self.handing_over() as canceled:
                     claimed = await self._claim(wishes)
                     self._hand_out(wishes, claimed, canceled)
-            except Exception:
-                log.warning("turns cannot be claimed just now", exc_info=True)
+            except Exception as error:
+                # A store or a neighbour that is away says so itself; where we were then says nothing.
+                known = isinstance(error, HoplineError)
+                log.warning("turns cannot be claimed just now: %s", error, exc_info=not known)
                 await self._clock.sleep(_RETRY_SECONDS)
                 self.wake({(wish.workspace_id, wish.agent_id) for wish in wishes})
 
