@@ -160,3 +160,18 @@ async def test_one_refusal_stands_in_the_log_once(mesh: RelayMesh) -> None:
     await mesh.relay.refusals.drained()
     assert len(await mesh.events("message.refused")) == 2
     assert await mesh.events("call.refused") == []
+
+
+async def test_who_is_refused_for_name_after_name_fills_a_few_rows(mesh: RelayMesh) -> None:
+    await mesh.policy(refusals="5/60s")
+    ada = await mesh.agent("ada")
+    for number in range(50):
+        await refusal(ada.sessions.ListSessions(session_pb2.ListSessionsRequest(agent=f"name {number}")))
+    await mesh.relay.refusals.drained()
+    events = await mesh.events("call.refused")
+    assert [event.details["code"] for event in events] == [*["not_found"] * 5, "overloaded"]
+    assert [event.details["count"] for event in events] == [*[1] * 5, 45]
+    await mesh.clock.advance(61)
+    await refusal(ada.sessions.ListSessions(session_pb2.ListSessionsRequest(agent="another")))
+    await mesh.relay.refusals.drained()
+    assert (await mesh.events("call.refused"))[-1].details["code"] == "not_found"

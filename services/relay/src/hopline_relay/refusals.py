@@ -74,20 +74,12 @@ class Refusals:
 
     def check(self, principal: Principal) -> None:
         """Refuse a caller that was refused too often lately."""
-        times = self._by_caller.get(principal.id)
-        if not times:
-            return
-        rate = self._directory.policy(principal.workspace_id).refusals
-        if rate is None:
-            return
-        now = self._clock.monotonic()
-        while times and times[0] + rate.seconds <= now:
-            times.popleft()
-        if len(times) >= rate.count:
-            wait = times[-rate.count] + rate.seconds - now
+        wait = self._over_the_limit(principal)
+        if wait is not None:
             raise HoplineError(
                 "overloaded",
-                f"{len(times)} of your calls were refused lately; wait before you try again",
+                f"{len(self._by_caller[principal.id])} of your calls were refused lately; "
+                "wait before you try again",
                 retry_after=wait,
             )
 
@@ -121,9 +113,13 @@ class Refusals:
     def _note(self, refusal: _Refusal) -> None:
         principal, error, now = refusal.principal, refusal.error, self._clock.now()
         error.noted = True
+        kind, reason, target = next(iter(refusal.details.values())), error.reason, refusal.target
+        if self._over_the_limit(principal) is not None:
+            # Who asks for name after name must not fill the disk: what is too much shares one row.
+            refusal = _Refusal("call.refused", principal, _too_many(), "", {"method": ""})
+            kind = reason = target = ""
         self._count(principal)
-        kind = next(iter(refusal.details.values()))
-        key = (principal.workspace_id, principal.id, error.reason, kind, refusal.target)
+        key = (principal.workspace_id, principal.id, reason, kind, target)
         known = self._recent.get(key)
         if known is not None and known.at + _SAME_SECONDS > now:
             known.count += 1
@@ -140,6 +136,17 @@ class Refusals:
     async def drained(self) -> None:
         """Wait until everything is on disk."""
         await self._writes.drained()
+
+    def _over_the_limit(self, principal: Principal) -> float | None:
+        """Return for how many seconds a caller has been refused too often; None: it has not."""
+        times = self._by_caller.get(principal.id)
+        rate = self._directory.policy(principal.workspace_id).refusals if times else None
+        if not times or rate is None:
+            return None
+        now = self._clock.monotonic()
+        while times and times[0] + rate.seconds <= now:
+            times.popleft()
+        return times[-rate.count] + rate.seconds - now if len(times) >= rate.count else None
 
     def _count(self, principal: Principal) -> None:
         rate = self._directory.policy(principal.workspace_id).refusals
@@ -182,6 +189,11 @@ class Refusals:
             if each.count > count:
                 self._writes.post(each)
         return [None] * len(counted)
+
+
+def _too_many() -> HoplineError:
+    """Return what stands in the log for refusals beyond the limit."""
+    return HoplineError("overloaded", "refused more often than the policy allows; counted together")
 
 
 def _named(error: HoplineError) -> str:
