@@ -7,22 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mesh_process import MeshProcess, Processes, Space, processes
+from tests.support.mesh_fixtures import mark_as_e2e, mesh, space, started
+from tests.support.mesh_process import MeshProcess, Processes, Space
 
-HERE = Path(__file__).parent
+__all__ = ["mesh", "space", "started"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.e2e)
-
-
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[Processes]:
-    """What starts processes for one test."""
-    with processes(tmp_path) as found:
-        yield found
+    mark_as_e2e(items, Path(__file__).parent)
 
 
 @pytest.fixture
@@ -32,23 +24,6 @@ def own_mesh(started: Processes) -> Iterator[MeshProcess]:
     mesh.start()
     yield mesh
     assert mesh.complaints() == []
-
-
-@pytest.fixture(scope="session")
-def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcess]:
-    """A mesh for all tests that leave it running, each in a workspace of its own."""
-    with processes(tmp_path_factory.mktemp("mesh")) as found:
-        shared = MeshProcess(found)
-        shared.start()
-        yield shared
-        assert shared.complaints() == []
-
-
-@pytest.fixture
-async def space(mesh: MeshProcess) -> AsyncIterator[Space]:
-    """A workspace of the shared mesh for one test."""
-    async with mesh.space() as found:
-        yield found
 
 
 @pytest.fixture

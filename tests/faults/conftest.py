@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.mesh_process import Processes, processes
+from tests.support.mesh_fixtures import mark_as_e2e, started
 
-HERE = Path(__file__).parent
+__all__ = ["started"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.e2e)
+    mark_as_e2e(items, Path(__file__).parent)
 
 
 class Faults:
@@ -39,9 +36,3 @@ class Faults:
 @pytest.fixture
 def faults(tmp_path: Path) -> Faults:
     return Faults(tmp_path / "die-at")
-
-
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[Processes]:
-    with processes(tmp_path) as found:
-        yield found

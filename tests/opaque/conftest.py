@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.opaque.hidden import Asker, hide
-from tests.support.mesh_process import MeshProcess, Space, processes
+from tests.support.mesh_fixtures import mark_as_e2e, mesh, space
+from tests.support.mesh_process import Space
+
+__all__ = ["mesh", "space"]
 
 
-@pytest.fixture(scope="session")
-def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcess]:
-    """A mesh for all tests here, each in a workspace of its own."""
-    with processes(tmp_path_factory.mktemp("opaque")) as found:
-        shared = MeshProcess(found)
-        shared.start()
-        yield shared
-        assert shared.complaints() == []
-
-
-@pytest.fixture
-async def space(mesh: MeshProcess) -> AsyncIterator[Space]:
-    """A workspace for one test."""
-    async with mesh.space() as found:
-        yield found
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_as_e2e(items, Path(__file__).parent)
 
 
 @pytest.fixture

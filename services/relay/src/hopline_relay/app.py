@@ -129,7 +129,7 @@ class Relay:
         self._departures = recovery.Departures(journal, directory, sends, cancels, turns, signals)
         self._takeover = TakeOver(registry, journal, clock)
 
-        pager, views = Pager(), Views(directory)
+        views = Views(directory)
         self.handlers = MessageHandlers(sends, asks, inbox, views)
         self.server = Server(
             self.name,
@@ -154,23 +154,23 @@ class Relay:
                 refused=refusals.note_call,
             )
         )
-        server = self.server
+        self._add_servicers(asks, cancels, views)
+        self._guard.protect(self.server.live)
+        self._guard.follower.add_listener(self._departures.changed)
+
+    def _add_servicers(self, asks: Asks, cancels: Cancels, views: Views) -> None:
+        journal, directory, inbox, server = self.journal, self.directory, self.inbox, self.server
+        pager = Pager()
         server.add(
             add_MessageServiceServicer_to_server,
             MessageServicer(self.handlers, Threads(journal, directory, inbox, views, pager)),
         )
-        server.add(
-            add_SessionServiceServicer_to_server,
-            SessionServicer(Sessions(journal, directory, inbox, turns, views, pager, clock), asks),
-        )
-        server.add(
-            add_DelegationServiceServicer_to_server,
-            DelegationServicer(Delegations(journal, directory, cancels, inbox, views, pager)),
-        )
+        sessions = Sessions(journal, directory, inbox, self.turns, views, pager, self._clock)
+        server.add(add_SessionServiceServicer_to_server, SessionServicer(sessions, asks))
+        delegations = Delegations(journal, directory, cancels, inbox, views, pager)
+        server.add(add_DelegationServiceServicer_to_server, DelegationServicer(delegations))
         server.add(add_AuditServiceServicer_to_server, AuditServicer(Audit(journal, directory, pager)))
         server.add(add_TunnelServiceServicer_to_server, self._tunnels)
-        self._guard.protect(server.live)
-        self._guard.follower.add_listener(self._departures.changed)
 
     async def start(self) -> None:
         """Take over what an earlier process has left, then begin to work."""
