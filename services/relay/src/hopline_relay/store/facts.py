@@ -13,8 +13,8 @@ from sqlalchemy import Connection, bindparam, or_, select
 from hopline_relay.domain.values import REQUEST_SECONDS
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
+from hopline_relay.store.debting import owed_to_turns
 from hopline_relay.store.schema import (
-    EMPTY,
     OPEN,
     debts,
     messages,
@@ -120,20 +120,9 @@ def _requests(connection: Connection, names: Names, facts: Facts, now: float) ->
                 names.messages.add((workspace_id, row.message_id))
 
 
-_AWAITED = Statement(
-    select(debts).where(
-        debts.c.workspace_id == bindparam("workspace"),
-        debts.c.creditor_turn_id.in_(bindparam("ids", expanding=True)),
-        debts.c.creditor_turn_id != EMPTY,
-        debts.c.state == OPEN,
-    ),
-    "ids",
-)
-
-
 def _awaited(connection: Connection, facts: Facts, running: Iterable[Key]) -> None:
     for workspace_id, ids in _grouped(key for key in running if key[1]).items():
-        for row in _AWAITED.all(connection, {"workspace": workspace_id, "ids": ids}):
+        for row in owed_to_turns(connection, workspace_id, ids):
             facts.awaited[workspace_id, row.creditor_turn_id, row.debtor_id] = row
 
 
