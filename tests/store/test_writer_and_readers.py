@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import resource
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -42,6 +44,13 @@ def create(conn: Connection) -> None:
 def insert(name: str) -> Callable[[Connection], int]:
     def op(conn: Connection) -> int:
         return int(conn.exec_driver_sql("INSERT INTO things (name) VALUES (?)", (name,)).lastrowid)
+
+    return op
+
+
+def rename(name: str) -> Callable[[Connection], None]:
+    def op(conn: Connection) -> None:
+        conn.exec_driver_sql("UPDATE things SET name = ?", (name,))
 
     return op
 
@@ -492,8 +501,8 @@ async def test_a_file_is_written_with_the_promised_durability(on_file: Database)
         asked = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         return [conn.exec_driver_sql(f"PRAGMA {name}").scalar() for name in asked]
 
-    assert await on_file.writer.run(pragmas) == ["wal", 2, 1, 5000]
-    assert await on_file.reader.run(pragmas) == ["wal", 2, 1, 5000]
+    assert await on_file.writer.run(pragmas) == ["wal", 2, 1, 1000]
+    assert await on_file.reader.run(pragmas) == ["wal", 2, 1, 1000]
 
 
 async def test_what_nobody_waits_for_is_written_too_and_its_failure_disturbs_nobody(
@@ -517,3 +526,41 @@ def test_a_damaged_file_is_named_in_one_line_when_it_is_opened(
     assert caught.value.reason == "unavailable"
     assert caught.value.message == f"the store's file is not a database: {file} (file is not a database)"
     assert [record for record in caplog.records if record.name == "hopline.store"] == []
+
+
+async def test_what_queues_up_behind_a_lock_of_another_process_waits_for_it_once(tmp_path: Path) -> None:
+    database = open_database(tmp_path / "store.db")
+    writer = Writer(database.engine, max_batch=1)
+    await writer.run(create)
+    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    waiting = [writer.run(insert(f"number {number}")) for number in range(20)]
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert all(isinstance(result, HoplineError) and result.reason == "unavailable" for result in results)
+    # The first found the lock, then all that had queued up by then: one failure for all who waited together.
+    assert len({id(result) for result in results}) == 2
+    other.close()
+    assert await writer.run(insert("after it"))
+    await writer.close()
+    await database.close()
+
+
+async def test_a_log_of_writes_that_has_no_more_room_is_emptied(tmp_path: Path) -> None:
+    database = open_database(tmp_path / "store.db")
+    await database.writer.run(create)
+    await database.writer.run(insert("x"))
+    await database.reader.run(names)  # a reader keeps the log from being emptied when the writer goes
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # As a full disk does it: no file grows beyond this.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    try:
+        results = []
+        for number in range(40):
+            write = rename(f"{number}" + "x" * 100_000)
+            results += await asyncio.gather(database.writer.run(write), return_exceptions=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    refused = [isinstance(result, HoplineError) for result in results]
+    assert any(refused)
+    assert not any(one and other for one, other in itertools.pairwise(refused))
+    await database.close()

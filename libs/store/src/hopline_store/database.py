@@ -17,7 +17,8 @@ from hopline_store.migrations import migrate
 from hopline_store.reader import THREADS, Reader
 from hopline_store.writer import Writer
 
-BUSY_MILLISECONDS: Final = 5_000
+# Only another process can hold the lock: whoever waits for it waits for nothing of ours, and rather hears it.
+BUSY_MILLISECONDS: Final = 1_000
 _PRAGMAS: Final = (
     f"PRAGMA busy_timeout={BUSY_MILLISECONDS}",
     "PRAGMA journal_mode=WAL",

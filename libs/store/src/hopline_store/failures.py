@@ -45,6 +45,21 @@ def store_failure(error: BaseException) -> str | None:
     return _ANY if error.connection_invalidated else None
 
 
+def is_locked(error: BaseException) -> bool:
+    """Tell whether another process had locked the store."""
+    return _sqlite_name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL"))
+
+
+def needs_room(error: BaseException) -> bool:
+    """Tell whether a file could not grow: a full disk, or (as a write that fails) somebody's quota of it."""
+    return _sqlite_name(error).startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE"))
+
+
+def _sqlite_name(error: BaseException) -> str:
+    driver = error.orig if isinstance(error, DBAPIError) else error
+    return str(getattr(driver, "sqlite_errorname", None) or "")
+
+
 def unavailable(error: BaseException, text: str) -> HoplineError:
     """Log a broken store with its driver's words, and return what its callers get.
 

@@ -24,7 +24,7 @@ from hopline_rpc.errors import HoplineError
 from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import StaticPool
 
-from hopline_store.failures import store_failure, unavailable
+from hopline_store.failures import is_locked, needs_room, store_failure, unavailable
 
 log = logging.getLogger("hopline.store")
 
@@ -126,6 +126,8 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._conn: Connection | None = None
+        # What has queued up while one batch waited for a lock is tried together: nobody waits twice.
+        self._was_locked = False
         self.batches = 0
         self.operations = 0
 
@@ -246,7 +248,8 @@ class Writer:
     def _collect(self, first: _Entry) -> tuple[list[_Entry], bool]:
         """Take everything that is queued at this moment."""
         batch = [first]
-        while len(batch) < self._max_batch:
+        most = self._max_queued if self._was_locked else self._max_batch
+        while len(batch) < most:
             try:
                 entry = self._queue.get_nowait()
             except queue.Empty:
@@ -271,6 +274,7 @@ class Writer:
             failure = self._failed(error)
             lost = [_Outcome(entry.future, None, failure) for unit in units for entry in unit.entries]
             return gone + lost, []
+        self._was_locked = False
         self.batches += 1
         self.operations += len(outcomes)
         return gone + outcomes, [*callbacks, *self._hooks]
@@ -345,8 +349,22 @@ class Writer:
             self._conn.invalidate()
         self._disconnect()
         cause = error.__cause__ or error
+        self._was_locked = is_locked(cause)
+        if needs_room(cause):
+            self._make_room()
         text = error.text if isinstance(error, _BrokenError) else store_failure(error)
         return unavailable(cause, text) if text is not None else error
+
+    def _make_room(self) -> None:
+        """Take the log of writes into the database's file, which makes room where the log fills the disk."""
+        try:
+            connection = self._engine.raw_connection()
+            try:
+                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                connection.close()
+        except Exception as error:
+            log.warning("no room could be made for the store: %s", error)
 
     def _disconnect(self) -> None:
         if self._conn is not None:
