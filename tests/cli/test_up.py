@@ -96,6 +96,15 @@ def test_after_a_kill_it_starts_again_with_the_same_token_and_ctrl_c_ends_it(sta
     assert not (up.data / "endpoints.json").exists()
 
 
+def test_a_terminal_that_is_closed_ends_it_in_order(start: Start) -> None:
+    up = start("--any-port")
+    up.wait_until_up()
+    up.process.send_signal(signal.SIGHUP)
+    up.process.communicate(timeout=60)
+    assert up.process.returncode == 0
+    assert not (up.data / "endpoints.json").exists()
+
+
 def test_a_port_in_use_is_one_line_that_says_so(start: Start, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -9,7 +9,9 @@ import pytest
 from hopline.relay.v1 import delegation_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_relay.admission import Admission
+from hopline_relay.endings import Ending, Endings
 from hopline_relay.turns import ClaimedTurn
+from hopline_rpc.errors import HoplineError
 
 from tests.support.relay_mesh import Caller, RelayMesh, Worker, refusal
 
@@ -196,3 +198,24 @@ async def test_a_turn_that_ends_while_it_is_claimed_leaves_no_trace_in_the_backl
     await mesh.relay.admission.settled()
     usage = await mesh.usage(bob)
     assert (usage.inbox, usage.running) == (0, 0)
+
+
+async def test_a_withdrawal_that_cannot_be_written_leaves_the_turns_beside_it_in_the_queue(
+    mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yan = await mesh.person("yan")
+    ada, cid = await mesh.agent("ada", owner_id=yan.id), await mesh.agent("cid")
+    bob = await mesh.agent("bob")
+    await mesh.grant("yan", 2, "bob")
+    withdrawn, kept = await ada.ask(bob), await cid.ask(bob)
+    await mesh.grant("yan", 1, "bob")
+    worker = await mesh.worker(bob)
+    with monkeypatch.context() as patched:
+        patched.setattr(Endings, "end", _no_store)
+        assert (await refusal(worker.claim())).reason == "unavailable"
+    assert [turn.turn_id for turn in await worker.claim()] == [kept.turn_id]
+    assert (await ada.check(withdrawn.turn_id)).status == pb.TURN_STATUS_CANCELED
+
+
+async def _no_store(self: Endings, ending: Ending) -> bool:
+    raise HoplineError("unavailable", "the disk of the store is full")

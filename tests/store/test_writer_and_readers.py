@@ -554,7 +554,7 @@ async def test_a_log_of_writes_that_has_no_more_room_is_emptied(tmp_path: Path) 
     # As a full disk does it: no file grows beyond this.
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
     try:
-        results = []
+        results: list[object] = []
         for number in range(40):
             write = rename(f"{number}" + "x" * 100_000)
             results += await asyncio.gather(database.writer.run(write), return_exceptions=True)

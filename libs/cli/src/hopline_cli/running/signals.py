@@ -9,7 +9,10 @@ import sys
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Return an event that SIGTERM or SIGINT sets; one more of them ends the process at once."""
+    """Return an event that SIGTERM, SIGINT or SIGHUP sets; one more of them ends the process at once.
+
+    SIGHUP is the terminal that was closed; under `nohup` it changes nothing.
+    """
     stop = asyncio.Event()
 
     def on_signal(number: int) -> None:
@@ -18,6 +21,8 @@ def stop_on_signals() -> asyncio.Event:
             os._exit(128 + number)
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+            continue
         asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
     return stop
