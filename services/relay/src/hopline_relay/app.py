@@ -102,7 +102,7 @@ class Relay:
             journal, directory, admission, waits, hand_over, signals, ids, clock
         )
         inboxes = Inboxes(ids)
-        cancels = Cancels(journal, endings)
+        self._cancels = cancels = Cancels(journal, endings)
         claims = Claims(journal, directory, admission, endings, signals, clock)
         self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
         self.dispatcher = Dispatcher(turns, directory, clock)
@@ -178,6 +178,7 @@ class Relay:
         await recovery.begin(self.journal, self.inbox, self.directory)
         await self._hand_over.recover()
         await self.admission.start()
+        await self._cancels.resume([each.id for each in self.directory.workspaces()])
         await self._departures.catch_up()
         self._started = True
         self._takeover.start()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from hopline_rpc.errors import HoplineError
 from sqlalchemy import Connection
@@ -14,13 +15,14 @@ from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.held import CancelOutcome, Held
 from hopline_relay.journal import Journal
-from hopline_relay.store import debting, queues
+from hopline_relay.store import debting, queues, subtree
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
 
 # A chain is bounded by the depth rail; this bounds what one call may cancel.
 MAX_CANCELED: Final = 10_000
 _TRIES: Final = 5
+_ROUNDS: Final = 100
 
 
 class Cancels:
@@ -35,7 +37,11 @@ class Cancels:
     async def cancel(
         self, workspace_id: str, turn_id: str, fault: Fault, actor: Actor = MESH, *, tell: bool = True
     ) -> CancelOutcome:
-        """End a turn that has not ended, then what only it waits for. `tell`: whoever asked is told."""
+        """End a turn, then what only it waits for. `tell`: whoever asked is told.
+
+        One that has ended keeps its state; what still goes on for it ends all the same, so that a call
+        which was cut short is completed by the next.
+        """
         for _ in range(_TRIES):
             rows = await self._journal.read(
                 lambda connection: queues.find(connection, {(workspace_id, turn_id)})
@@ -43,12 +49,11 @@ class Cancels:
             row = rows.get((workspace_id, turn_id))
             if row is None:
                 raise no_turn(turn_id)
-            if row.state not in ("queued", "running"):
-                return CancelOutcome(row.state, 0)
-            if await self._end(row, fault, actor, tell=tell):
-                return CancelOutcome(
-                    "canceled", 1 + await self.cascade(workspace_id, [turn_id], fault, actor)
-                )
+            ended = row.state not in ("queued", "running")
+            if not ended and not await self._end(row, fault, actor, tell=tell):
+                continue
+            below = await self.cascade([row], fault, actor, wakes=True)
+            return CancelOutcome(row.state, below) if ended else CancelOutcome("canceled", 1 + below)
         raise HoplineError("unavailable", "the turn keeps changing; try again")
 
     async def fail(self, row: Record, fault: Fault, delivery: str = "failed") -> bool:
@@ -59,29 +64,45 @@ class Cancels:
         if not await self._endings.end(Ending(ended)):
             return False
         self._stop([row], fault.message)
-        await self.cascade(row.workspace_id, [row.id], fault, MESH)
+        await self.cascade([row], fault, MESH)
         return True
 
-    async def cascade(self, workspace_id: str, turn_ids: Sequence[str], fault: Fault, actor: Actor) -> int:
-        """Cancel what these turns asked for and nobody else waits for; returns how many turns ended."""
+    async def cascade(
+        self, above: Sequence[Record], fault: Fault, actor: Actor, *, wakes: bool = False
+    ) -> int:
+        """Cancel what goes on only for these turns; returns how many turns ended.
+
+        `wakes`: what replies to them would go on with as well. An agent that is paused or loses its worker
+        gets those later.
+        """
         canceled = 0
         # Those further down need not know who stands at the other end of the chain.
         fault = Fault(fault.code, "canceled with the work that it was asked for")
-        asking = list(turn_ids)
-        while asking and canceled < MAX_CANCELED:
-            waiting, asking = asking, []
-
-            def owing(connection: Connection, waiting: Sequence[str] = waiting) -> dict[Any, Record]:
-                debts = debting.owed_to_turns(connection, workspace_id, waiting)
-                return queues.find(connection, {(workspace_id, debt.turn_id) for debt in debts})
-
-            rows = await self._journal.read(owing)
-            live = [row for row in rows.values() if row.state in ("queued", "running")]
+        for _ in range(_ROUNDS):
+            if not above or canceled >= MAX_CANCELED:
+                break
+            find = partial(
+                subtree.below,
+                workspace_id=above[0].workspace_id,
+                above=above,
+                wakes=wakes,
+                most=MAX_CANCELED,
+            )
+            live = await self._journal.read(find)
             # Nobody is left who could be told.
             ended = await asyncio.gather(*(self._end(row, fault, actor, tell=False) for row in live))
-            asking = [row.id for row, done in zip(live, ended, strict=True) if done]
-            canceled += len(asking)
+            canceled += sum(ended)
+            # What was claimed or queued again meanwhile is looked for once more, below those above it.
+            above = [row for row, done in zip(live, ended, strict=True) if done] + (
+                [] if all(ended) else list(above)
+            )
         return canceled
+
+    async def resume(self, workspace_ids: Sequence[str]) -> None:
+        """Complete what a process that died had begun to cancel."""
+        for workspace_id in workspace_ids:
+            above = await self._journal.read(partial(subtree.left_over, workspace_id=workspace_id))
+            await self.cascade(above, Fault("canceled", "canceled"), MESH)
 
     async def agent_stopped(self, workspace_id: str, agent_id: str, fault: Fault, *, deleted: bool) -> None:
         """End what a paused or deleted agent runs and owes; with `deleted` also what waits for it."""
@@ -92,7 +113,7 @@ class Cancels:
             changed = False
             for row in rows:
                 if await self._end(row, fault, MESH, tell=True):
-                    await self.cascade(workspace_id, [row.id], fault, MESH)
+                    await self.cascade([row], fault, MESH)
                 else:
                     changed = True  # queued again, say: it is looked at once more
             if not changed:

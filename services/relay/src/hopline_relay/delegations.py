@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from hopline.relay.v1 import delegation_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import OPERATOR, VIEWER
+from hopline_rpc.errors import HoplineError
 from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, select
 
 from hopline_relay.callers import actor_of, no_session, no_turn, require_active
 from hopline_relay.cancel import Cancels
-from hopline_relay.domain.values import Fault
+from hopline_relay.domain.values import ANSWERS, Fault
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.store import queues
@@ -76,9 +77,16 @@ class Delegations:
         return row
 
     def _may_end(self, principal: Principal, row: Record) -> bool:
-        if row.caused_by_id == principal.id:
+        if principal.kind == "user" and self._role(principal, row) >= OPERATOR:
             return True
-        return principal.kind == "user" and self._role(principal, row) >= OPERATOR
+        if row.caused_by_id != principal.id:
+            return False
+        if row.cause in ANSWERS:
+            raise HoplineError(
+                "failed_precondition",
+                "your answer started nothing of your own there; only who asked may cancel what it woke",
+            )
+        return True
 
     def _role(self, principal: Principal, row: Record) -> int:
         agent = self._directory.agent(principal.workspace_id, row.agent_id)

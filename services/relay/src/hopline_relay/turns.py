@@ -158,7 +158,10 @@ class Turns:
             fault=fault,
             actor=Actor("agent", end.agent_id),
         )
-        return await self._endings.end(Ending(ended, answer, known=end.known))
+        recorded = await self._endings.end(Ending(ended, answer, known=end.known))
+        if recorded and end.canceled:
+            await self._cancels.cancel(end.workspace_id, end.held.turn_id, Fault("canceled", "canceled"))
+        return recorded
 
     async def renew(self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int) -> list[Held]:
         """Renew leases; returns the turns that are no longer this worker's."""

@@ -23,6 +23,8 @@ REQUEST_SECONDS: Final = 86_400.0
 MAX_INBOX_PAGE: Final = 200
 DEFAULT_PAGE: Final = 50
 TITLE_LENGTH: Final = 60
+# Messages that carry something back: they start nothing of their sender's own.
+ANSWERS: Final = frozenset({"reply", "answer", "notice"})
 
 
 @dataclass(frozen=True, slots=True)

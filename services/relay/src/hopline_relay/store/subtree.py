@@ -1,0 +1,75 @@
+"""What goes on only for turns that were cancelled: here, and nowhere else, each part of the mesh says so.
+
+A part that lets something go on for a turn (an answer it asked for, a timer it set) adds a look of its own to
+`below`; cancelling ends what is found, then what is below that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Connection, and_, select
+
+from hopline_relay.domain.values import ANSWERS
+from hopline_relay.store import debting, queues
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.schema import EMPTY, OPEN, debts, messages, turns
+from hopline_relay.store.sql import Record
+
+_LIVE: Final = ("queued", "running")
+# A worker that fails its own turn leaves alone what it asked for: the answers come as messages.
+_OWN_FAILURES: Final = ("turn_failed", "invalid_argument")
+
+
+def below(
+    connection: Connection, workspace_id: str, above: Sequence[Record], *, wakes: bool, most: int
+) -> list[Record]:
+    """Return the turns that go on only for those `above`: what they asked of others.
+
+    With `wakes` also the turns that replies to what they said have caused, or are about to.
+    """
+    ids = {row.id for row in above}
+    found = {
+        (workspace_id, debt.turn_id) for debt in debting.owed_to_turns(connection, workspace_id, list(ids))
+    }
+    rows = list(queues.find(connection, found).values())
+    if wakes:
+        for agent_id in {row.agent_id for row in above}:
+            rows += _woken(connection, workspace_id, agent_id, ids, most)
+    return [row for row in {row.id: row for row in rows}.values() if row.state in _LIVE]
+
+
+def _woken(
+    connection: Connection, workspace_id: str, agent_id: str, above: set[str], most: int
+) -> list[Record]:
+    """Return the live turns of an agent that replies to what it said in one of these turns have caused."""
+    live = [
+        *queues.queued_of(connection, workspace_id, agent_id, most),
+        *queues.running_of(connection, workspace_id, agent_id),
+    ]
+    woken = [row for row in live if row.cause in ANSWERS]
+    replies = by_id(connection, messages, {(workspace_id, row.message_id) for row in woken})
+    said = by_id(connection, messages, {(workspace_id, reply.in_reply_to) for reply in replies.values()})
+    mine = {key for key, message in said.items() if message.from_turn_id in above}
+    return [row for row in woken if (workspace_id, replies[workspace_id, row.message_id].in_reply_to) in mine]
+
+
+def left_over(connection: Connection, workspace_id: str) -> Sequence[Record]:
+    """Return turns that were cancelled, or given up by the mesh, and that something was still asked for."""
+    query = (
+        select(turns)
+        .join(
+            debts,
+            and_(debts.c.workspace_id == turns.c.workspace_id, debts.c.creditor_turn_id == turns.c.id),
+        )
+        .where(
+            debts.c.workspace_id == workspace_id,
+            debts.c.state == OPEN,
+            debts.c.creditor_turn_id != EMPTY,
+            turns.c.state.in_(("canceled", "failed")),
+            turns.c.error_code.not_in(_OWN_FAILURES),
+        )
+        .distinct()
+    )
+    return connection.execute(query).all()
