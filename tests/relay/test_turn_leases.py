@@ -14,6 +14,9 @@ from hopline_rpc.errors import HoplineError
 
 from tests.support.relay_mesh import RelayMesh, Worker, attempt, refusal, until
 
+# Seconds that something on its way is waited for.
+_PATIENCE = 30.0
+
 
 async def _turn(mesh: RelayMesh, turn_id: str) -> delegation_pb2.Turn:
     answer = await mesh.admin.turns.GetTurn(delegation_pb2.GetTurnRequest(turn_id=turn_id))
@@ -267,11 +270,10 @@ async def test_a_turn_that_waits_gives_its_slot_back(mesh: RelayMesh) -> None:
 
 
 async def until_claimed(worker: Worker) -> list[ClaimedTurn]:
-    for _ in range(1000):
-        turns = await worker.claim(1)
-        if turns:
-            return turns
-    raise AssertionError("nothing to claim")
+    async with asyncio.timeout(_PATIENCE):
+        while not (turns := await worker.claim(1)):
+            pass
+        return turns
 
 
 async def test_a_circle_of_asks_ends_at_the_depth_rail_with_its_words(mesh: RelayMesh) -> None:
@@ -360,7 +362,6 @@ async def test_agents_that_wait_for_each_other_for_ever_are_parted(mesh: RelayMe
 
 
 async def until_waiting(mesh: RelayMesh, count: int) -> None:
-    for _ in range(1000):
-        if len(await mesh.relay.journal.read(waiting.all_waits)) == count:
-            return
-    raise AssertionError("the waits never came")
+    async with asyncio.timeout(_PATIENCE):
+        while len(await mesh.relay.journal.read(waiting.all_waits)) != count:
+            pass
