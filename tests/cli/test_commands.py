@@ -345,6 +345,32 @@ def test_the_audit_log_has_what_was_sent_and_what_was_refused(hopline: Run, plai
     assert "message.sent" in plain("audit", "--agent", agent).out
 
 
+def test_the_audit_log_is_proven_and_its_head_is_kept(
+    hopline: Run, plain: Run, agent: str, tmp_path: Path
+) -> None:
+    keep = tmp_path / "head"
+    first = hopline("audit", "verify", "--keep", str(keep)).json
+    assert keep.read_text().strip() == first["head"]
+    hopline("send", agent, "once more")
+    again = hopline("audit", "verify", "--head", first["head"], "--after-head").json
+    seq, kept = int(again["head"].partition(":")[0]), int(first["head"].partition(":")[0])
+    assert again["checked"] == seq - kept
+    assert again["checked"] + again["unsealed"] > 0
+    assert f"has passed the kept head {kept}" in plain("audit", "verify", "--keep", str(keep)).out
+    assert keep.read_text().strip() == again["head"]
+
+
+def test_a_kept_head_that_the_log_has_not_passed_is_said_on_one_line(hopline: Run, agent: str) -> None:
+    hopline("send", agent, "hello")
+    seq, _, chained = hopline("audit", "verify").json["head"].partition(":")
+    wrong = f"{seq}:{chained[::-1]}"
+    error = hopline("audit", "verify", "--head", wrong).error
+    assert (error["code"], error["details"]["kind"]) == ("failed_precondition", "kept")
+    usage = hopline("audit", "verify", "--head", "12")
+    assert usage.status == 2
+    assert "N:HASH" in usage.err
+
+
 # --- how commands end ----------------------------------------------------------------------------
 
 

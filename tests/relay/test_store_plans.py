@@ -14,7 +14,7 @@ from sqlalchemy import event
 from tests.support.relay_mesh import RelayMesh
 
 # Read as a whole by design: one row, or only what waits right now, or at a start.
-_SMALL = {"waits", "heads", "quota_epochs", "instances", "audit_sources", "attachments"}
+_SMALL = {"waits", "heads", "quota_epochs", "instances", "audit_sources", "attachments", "audit_cuts"}
 
 
 async def _everything(mesh: RelayMesh) -> None:
@@ -45,6 +45,8 @@ async def _everything(mesh: RelayMesh) -> None:
         request = delegation_pb2.ListTurnsRequest(**more)  # type: ignore[arg-type]
         await zoe.turns.ListTurns(request)
     await zoe.audit.ListEvents(audit_pb2.ListEventsRequest(action="turn."))
+    async for _ in mesh.admin.audit.VerifyEvents(audit_pb2.VerifyEventsRequest()):
+        pass
     await mesh.admin.messages.PeekInbox(pb.PeekInboxRequest(agent="bob"))
     await mesh.passes(31)
     await mesh.relay.sweep.deadlocks()

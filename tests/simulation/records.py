@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections import Counter
+from hashlib import sha256
 from typing import Any
 
 from tests.simulation.quotas import QuotaModel, require
@@ -199,6 +201,32 @@ class Records:
         require(not self._quotas.running, f"slots that never came back: {sorted(self._quotas.running)}")
         require(not self._quotas.queued, f"queued for ever: {sorted(self._quotas.queued)}")
         self._look_at_sums()
+        self._look_at_the_chain()
+
+    def _look_at_the_chain(self) -> None:
+        """Every event is sealed, once, as it stands."""
+        links: dict[str, bytes] = {}
+        for seal in self.query("SELECT * FROM audit_seals ORDER BY workspace_id, first_seq"):
+            workspace, first, last = seal["workspace_id"], seal["first_seq"], seal["last_seq"]
+            link = links.get(workspace) or sha256(f"hopline audit log\n{workspace}".encode()).digest()
+            rows = self.query(
+                "SELECT * FROM audit_events WHERE workspace_id = ? AND seq BETWEEN ? AND ? ORDER BY seq",
+                *(workspace, first, last),
+            )
+            chained = []
+            for row in rows:
+                text = json.dumps(list(row)[1:], ensure_ascii=False, separators=(",", ":"))
+                link = sha256(link + text.encode()).digest()
+                chained.append(link)
+            require(b"".join(chained) == seal["links"], f"events {first} to {last} are not what was sealed")
+            links[workspace] = link
+        for head in self.query("SELECT * FROM heads"):
+            sealed = self.query(
+                "SELECT max(last_seq) AS n FROM audit_seals WHERE workspace_id = ?", head["workspace_id"]
+            )
+            require(
+                sealed[0]["n"] == head["audit_seq"], f"{head['audit_seq']} events, {sealed[0]['n']} sealed"
+            )
 
     def _look_at_sums(self) -> None:
         """What is counted is what was written, message by message."""

@@ -9,8 +9,10 @@ import pytest
 from hopline_quota.domain import rails
 from hopline_quota.domain.values import Begin
 from hopline_quota.store.memory import MemoryStore
-from hopline_relay import admission
-from hopline_relay.store import debting, entering, seeding
+from hopline_relay import admission, refusals
+from hopline_relay.store import debting, entering, seals, seeding
+from hopline_relay.store.schema import audit_events
+from sqlalchemy import bindparam, update
 
 from tests.simulation.running import play
 
@@ -74,6 +76,14 @@ def ended_turns_not_seeded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(seeding, "_add_ended", lambda *_: set())
 
 
+def refusals_counted_in_sealed_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(seals, "COUNTED_SECONDS", 0.0)
+    unguarded = update(audit_events).where(
+        audit_events.c.workspace_id == bindparam("workspace"), audit_events.c.seq == bindparam("number")
+    )
+    patch.setattr(refusals, "_RECOUNT", unguarded.values(details=bindparam("new_details")))
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -85,6 +95,7 @@ def ended_turns_not_seeded(patch: pytest.MonkeyPatch) -> None:
         ends_not_told,
         debts_left_open,
         ended_turns_not_seeded,
+        refusals_counted_in_sealed_rows,
     ],
     ids=lambda fault: fault.__name__.replace("_", " "),
 )

@@ -7,7 +7,7 @@ import sys
 import typer
 from typer.exceptions import Abort, TyperException
 
-from hopline_cli.commands import agents, audit, look, manage, run, talk, trace
+from hopline_cli.commands import agents, audit, look, manage, run, talk, trace, verify
 from hopline_cli.output import report
 from hopline_cli.verbs import USAGE
 
@@ -29,7 +29,8 @@ app.add_typer(manage.token, name="token")
 app.add_typer(manage.policy, name="policy")
 app.add_typer(talk.app)
 app.add_typer(look.app)
-app.add_typer(audit.app)
+audit.app.add_typer(verify.app)
+app.add_typer(audit.app, name="audit")
 app.add_typer(trace.app)
 
 

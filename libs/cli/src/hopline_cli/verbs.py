@@ -43,10 +43,11 @@ TokenFile = Annotated[
 Work = Callable[..., Awaitable[None]]
 
 
-def command(group: typer.Typer, name: str) -> Callable[[Work], Work]:
+def command(group: typer.Typer, name: str = "") -> Callable[[Work], Work]:
     """Make a command of `async work(mesh, out, ...)`: its further parameters are arguments and options.
 
     `--data`, `--workspace` and `--json` come with it; refusals of the mesh end it with exit status 1.
+    Without a name it is what the group itself does when none of its commands is named.
     """
 
     def decorate(work: Work) -> Work:
@@ -64,10 +65,26 @@ def command(group: typer.Typer, name: str) -> Callable[[Work], Work]:
         parameters = own + common
         setattr(run, "__signature__", inspect.Signature(parameters))  # noqa: B010 - mypy knows no such name
         run.__annotations__ = {each.name: each.annotation for each in parameters}
-        group.command(name, help=work.__doc__)(run)
+        if name:
+            group.command(name, help=work.__doc__)(run)
+        else:
+            group.callback(invoke_without_command=True, help=work.__doc__)(_unless_named(run, parameters))
         return work
 
     return decorate
+
+
+def _unless_named(run: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """Return a group's own command, which leaves the word to the one that was named."""
+
+    def group(*, context: typer.Context, **given: Any) -> None:
+        if context.invoked_subcommand is None:
+            run(**given)
+
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    setattr(group, "__signature__", inspect.Signature([*parameters, context]))  # noqa: B010 - as above
+    group.__annotations__ = {each.name: each.annotation for each in (*parameters, context)}
+    return group
 
 
 def _resolved(work: Work, parameter: inspect.Parameter) -> inspect.Parameter:

@@ -33,6 +33,7 @@ from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
+from hopline_relay.sealing import Sealer
 from hopline_relay.sends import Sends
 from hopline_relay.servicers.audit import AuditServicer
 from hopline_relay.servicers.delegations import DelegationServicer
@@ -48,6 +49,7 @@ from hopline_relay.threads import Threads
 from hopline_relay.tunnel import TunnelServicer
 from hopline_relay.tunnel_stream import Tunnels
 from hopline_relay.turns import Turns
+from hopline_relay.verifying import Verifying
 from hopline_relay.view import Views
 from hopline_relay.waits import Waits
 
@@ -128,6 +130,7 @@ class Relay:
         self.sweep = Sweep(journal, directory, admission, endings, cancels, turns, signals, clock)
         self._departures = recovery.Departures(journal, directory, sends, cancels, turns, signals)
         self._takeover = TakeOver(registry, journal, clock)
+        self.sealer = Sealer(journal, clock)
 
         views = Views(directory)
         self.handlers = MessageHandlers(sends, asks, inbox, views)
@@ -169,7 +172,9 @@ class Relay:
         server.add(add_SessionServiceServicer_to_server, SessionServicer(sessions, asks))
         delegations = Delegations(journal, directory, cancels, inbox, views, pager)
         server.add(add_DelegationServiceServicer_to_server, DelegationServicer(delegations))
-        server.add(add_AuditServiceServicer_to_server, AuditServicer(Audit(journal, directory, pager)))
+        verifying = Verifying(journal, directory, self.sealer)
+        audit = Audit(journal, directory, pager)
+        server.add(add_AuditServiceServicer_to_server, AuditServicer(audit, verifying))
         server.add(add_TunnelServiceServicer_to_server, self._tunnels)
 
     async def start(self) -> None:
@@ -182,6 +187,7 @@ class Relay:
         await self._departures.catch_up()
         self._started = True
         self._takeover.start()
+        self.sealer.start()
         self.dispatcher.start()
         self.sweep.start()
 
@@ -206,6 +212,7 @@ class Relay:
         if self._started:
             await self.sweep.close()
             await self._takeover.close()
+            await self.sealer.close()
             await self.dispatcher.close()
             for part in (self._sends, self.turns, self._hand_over, self.inbox, self.refusals):
                 await part.drained()

@@ -15,7 +15,7 @@ from hopline_rpc.calls import CallInfo
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
-from sqlalchemy import bindparam, update
+from sqlalchemy import bindparam, func, select, update
 
 from hopline_relay.batching import Batcher
 from hopline_relay.callers import actor_of
@@ -23,7 +23,7 @@ from hopline_relay.domain.values import Actor
 from hopline_relay.drafts import Draft
 from hopline_relay.journal import Journal
 from hopline_relay.store.book import Book
-from hopline_relay.store.schema import audit_events
+from hopline_relay.store.schema import audit_events, audit_seals
 
 _SAME_SECONDS: Final = 60.0
 _KEPT: Final = 10_000
@@ -59,6 +59,8 @@ class _Counted:
     count: int = 1
     written: int = 0
     seq: int = 0
+    # How many an earlier row counts, which was sealed before its minute was over.
+    before: int = 0
 
 
 class Refusals:
@@ -180,12 +182,12 @@ class Refusals:
         for each in once:
             each.details = each.details or self._details(each.refusal)
 
-        def op(book: Book) -> list[int]:
+        def op(book: Book) -> list[tuple[int, int]]:
             return [_record(book, each, count) for each, count in zip(once, counts, strict=True)]
 
-        numbers = await self._journal.write(op)
-        for each, number, count in zip(once, numbers, counts, strict=True):
-            each.seq, each.written = number, count
+        rows = await self._journal.write(op)
+        for each, (number, before), count in zip(once, rows, counts, strict=True):
+            each.seq, each.before, each.written = number, before, count
             if each.count > count:
                 self._writes.post(each)
         return [None] * len(counted)
@@ -207,33 +209,50 @@ def _target(draft: Draft, error: HoplineError) -> str:
     return _named(error) or (draft.to[0] if draft.to else draft.message_id)
 
 
+_SEALED = (
+    select(audit_seals.c.last_seq)
+    .where(
+        audit_seals.c.workspace_id == bindparam("workspace"), audit_seals.c.first_seq <= bindparam("number")
+    )
+    .order_by(audit_seals.c.first_seq.desc())
+    .limit(1)
+    .scalar_subquery()
+)
 _RECOUNT = (
     update(audit_events)
-    .where(audit_events.c.workspace_id == bindparam("workspace"), audit_events.c.seq == bindparam("number"))
+    .where(
+        audit_events.c.workspace_id == bindparam("workspace"),
+        audit_events.c.seq == bindparam("number"),
+        audit_events.c.seq > func.coalesce(_SEALED, 0),
+    )
     .values(details=bindparam("new_details"))
 )
 
 
-def _record(book: Book, each: _Counted, count: int) -> int:
-    """Write a refusal's row, or its new count; returns its number."""
-    details = {**each.details, "count": count}
+def _record(book: Book, each: _Counted, count: int) -> tuple[int, int]:
+    """Write a refusal's row, or its new count; returns its number and how many an earlier row counts.
+
+    A row that was sealed meanwhile (the clock was set) stays as it is: the rest is counted in another.
+    """
     refusal = each.refusal
     workspace_id = refusal.principal.workspace_id
     if each.seq:
+        details = {**each.details, "count": count - each.before}
         values = {
             "workspace": workspace_id,
             "number": each.seq,
             "new_details": json.dumps(details, ensure_ascii=False),
         }
-        book.connection.execute(_RECOUNT, values)
-        return each.seq
-    return book.note(
+        if book.connection.execute(_RECOUNT, values).rowcount:
+            return each.seq, each.before
+    number = book.note(
         workspace_id,
         refusal.action,
         each.actor,
         agent_id=refusal.agent_id,
         thread_id=refusal.thread_id,
-        details=details,
+        details={**each.details, "count": count - each.written},
         trace_id=refusal.trace_id,
         at=each.at,
     )
+    return number, each.written

@@ -19,7 +19,7 @@ app = typer.Typer()
 _RECONNECT_SECONDS = (0.2, 1.0, 2.0, 5.0, 5.0, 5.0)
 
 
-@command(app, "audit")
+@command(app)
 async def audit(
     mesh: Mesh,
     out: Output,

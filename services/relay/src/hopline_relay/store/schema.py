@@ -391,3 +391,26 @@ audit_sources = Table(
     _key("source"),
     Column("seq", BigInteger, nullable=False),
 )
+
+# The seals of the log: the links of its chain (`domain/chain.py`) for events that follow each other, and
+# the last of them once more.
+audit_seals = Table(
+    "audit_seals",
+    metadata,
+    _key("workspace_id"),
+    Column("first_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("link", LargeBinary, nullable=False),
+    Column("links", LargeBinary, nullable=False),
+    Column("sealed_at", Float, nullable=False),
+)
+
+# Where the log begins, once retention has deleted what came before: the newest deleted event and its link.
+audit_cuts = Table(
+    "audit_cuts",
+    metadata,
+    _key("workspace_id"),
+    Column("seq", BigInteger, nullable=False),
+    Column("link", LargeBinary, nullable=False),
+    Column("cut_at", Float, nullable=False),
+)
