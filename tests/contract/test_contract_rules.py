@@ -11,6 +11,7 @@ each_method = pytest.mark.parametrize("method", METHODS, ids=PATHS)
 
 NEEDED = {
     "hopline.quota.v1.AdmissionService",
+    "hopline.quota.v1.CreditService",
     "hopline.quota.v1.UsageService",
     "hopline.registry.v1.AgentService",
     "hopline.registry.v1.IdentityService",

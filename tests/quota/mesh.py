@@ -54,6 +54,7 @@ class Mesh:
         tokens = {name: await registry.service_token(name) for name in ("quota", "relay")}
         tokens["admin"] = registry.token_file.read_text().strip()
         wiring = Wiring(
+            data_dir=folder,
             channels={"registry": registry.server.channel()},
             clock=clock,
             ids=ids,

@@ -101,6 +101,7 @@ class World(RelayMesh):
         with (
             patch("hopline_relay.app.open_database", open_inline),
             patch("hopline_registry.app.open_database", opener(Process(self.rng))),
+            patch("hopline_quota.app.open_database", opener(self.process)),
             patch("hopline_quota.app.MemoryStore", lambda clock: WatchedStore(clock, self.quotas)),
             patch("tests.support.relay_mesh.Ids", lambda _: self._ids),
         ):
@@ -109,7 +110,7 @@ class World(RelayMesh):
     async def kill(self) -> None:
         """End the process, whatever it is doing."""
         self.process.dead = True
-        registry = self._services[0]
+        registry, quota = self._services[:2]
         me = asyncio.current_task()
         for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name()):
             if task is not me:
@@ -119,6 +120,7 @@ class World(RelayMesh):
         await registry.close()
         self._services.clear()
         self.relay._database.engine.dispose()
+        quota._ledger._database.engine.dispose()
 
 
 async def prepare(folder: Path, loop: VirtualLoop) -> dict[str, tuple[str, str]]:

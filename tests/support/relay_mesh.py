@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hopline.quota.v1 import admission_pb2, usage_pb2
+from hopline.quota.v1 import admission_pb2, credit_pb2, usage_pb2
 from hopline.quota.v1.admission_pb2_grpc import AdmissionServiceStub
+from hopline.quota.v1.credit_pb2_grpc import CreditServiceStub
 from hopline.quota.v1.usage_pb2_grpc import UsageServiceStub
 from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
 from hopline.registry.v1.agent_pb2_grpc import AgentServiceStub
@@ -129,6 +130,11 @@ class Caller:
     def usage(self) -> Any:
         """UsageService."""
         return UsageServiceStub(self._channel("quota"))
+
+    @property
+    def credits(self) -> Any:
+        """CreditService."""
+        return CreditServiceStub(self._channel("quota"))
 
     @property
     def agents(self) -> Any:
@@ -345,6 +351,15 @@ class RelayMesh:
         request = workspace_pb2.UpdatePolicyRequest(policy=workspace_pb2.Policy(**values))
         request.update_mask.paths.extend(values)
         await self.admin.workspaces.UpdatePolicy(request)
+
+    async def deposit(self, amount: str) -> None:
+        """Pay in."""
+        await self.admin.credits.Deposit(credit_pb2.DepositRequest(amount=amount))
+
+    async def balance(self) -> str:
+        """Return what is left of what was paid in."""
+        found = await self.admin.credits.GetBalance(credit_pb2.GetBalanceRequest())
+        return str(found.credits.balance)
 
     async def pause(self, agent: Caller) -> None:
         """Pause an agent."""

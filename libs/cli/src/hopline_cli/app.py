@@ -7,7 +7,7 @@ import sys
 import typer
 from typer.exceptions import Abort, TyperException
 
-from hopline_cli.commands import agents, audit, look, manage, run, talk, trace, verify
+from hopline_cli.commands import agents, audit, credit, look, manage, run, talk, trace, verify
 from hopline_cli.output import report
 from hopline_cli.verbs import USAGE
 
@@ -27,6 +27,7 @@ app.add_typer(manage.role, name="role")
 app.add_typer(agents.agent, name="agent")
 app.add_typer(manage.token, name="token")
 app.add_typer(manage.policy, name="policy")
+app.add_typer(credit.app, name="credits")
 app.add_typer(talk.app)
 app.add_typer(look.app)
 audit.app.add_typer(verify.app)

@@ -18,6 +18,7 @@ from hopline_rpc.tls import TlsSettings
 from hopline_cli.tls import client_context
 
 if TYPE_CHECKING:
+    from hopline.quota.v1.credit_pb2_grpc import CreditServiceAsyncStub
     from hopline.quota.v1.usage_pb2_grpc import UsageServiceAsyncStub
     from hopline.registry.v1.agent_pb2_grpc import AgentServiceAsyncStub
     from hopline.registry.v1.identity_pb2_grpc import IdentityServiceAsyncStub
@@ -148,6 +149,13 @@ class Mesh:
         from hopline.quota.v1.usage_pb2_grpc import UsageServiceStub
 
         return UsageServiceStub(self.channel("quota"))
+
+    @property
+    def credits(self) -> CreditServiceAsyncStub:
+        """What was paid in and what is left."""
+        from hopline.quota.v1.credit_pb2_grpc import CreditServiceStub
+
+        return CreditServiceStub(self.channel("quota"))
 
 
 def tls_settings() -> tuple[TlsSettings | None, bool]:

@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp
 from hopline.common.v1 import options_pb2
+from hopline.quota.v1 import credit_pb2
 from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
 from hopline.relay.v1 import audit_pb2, delegation_pb2, message_pb2, session_pb2
 from hopline_rpc.clock import from_timestamp, rfc3339
@@ -36,6 +37,27 @@ def workspace(value: workspace_pb2.Workspace) -> Json:
 def policy(value: workspace_pb2.Policy) -> Json:
     """Return every policy key with its value."""
     return MessageToDict(value, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+
+def deposit(value: credit_pb2.Deposit) -> Json:
+    """Return `{id, amount, note, user: {id, name}, created_at}`; the amount is text, to be exact."""
+    return {
+        "id": value.id,
+        "amount": value.amount,
+        "note": value.note or None,
+        "user": {"id": value.user_id, "name": value.user_name},
+        "created_at": time(value, "created_at"),
+    }
+
+
+def credits(value: credit_pb2.Credits) -> Json:  # noqa: A001 - what it shows is called so
+    """Return `{balance, deposited, charged, price}`, all as text."""
+    return {
+        "balance": value.balance,
+        "deposited": value.deposited,
+        "charged": value.charged,
+        "price": value.price,
+    }
 
 
 def user(value: identity_pb2.User) -> Json:

@@ -1,6 +1,6 @@
 """SQL access for the services: one writer thread a database, readers, migrations."""
 
-from hopline_store.database import Database, open_database, open_engine
+from hopline_store.database import Database, open_database, open_engine, private_file
 from hopline_store.migrations import migrate, run_env
 from hopline_store.reader import Reader
 from hopline_store.writer import Writer, after_commit
@@ -13,5 +13,6 @@ __all__ = [
     "migrate",
     "open_database",
     "open_engine",
+    "private_file",
     "run_env",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,14 @@ def open_database(
     writer = Writer(engine, name=name, lock=lock)
     reader = Reader(engine, name=name, threads=readers, lock=lock)
     return Database(engine, writer, reader)
+
+
+def private_file(folder: Path, name: str) -> Path:
+    """Make a database's file, and the folder it lies in, for their owner alone where they are missing."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = folder / name
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    return file
 
 
 def open_engine(url: str | Path) -> Engine:

@@ -9,6 +9,7 @@ from hopline_directory import VIEWER, Directory, Policy, Rate, not_found
 from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.principals import Principal
 
+from hopline_quota.credits import rebuilding
 from hopline_quota.domain.values import Usage
 from hopline_quota.store import CountersLostError, Store
 
@@ -38,8 +39,7 @@ class UsageReader:
         try:
             usage = await self._store.usage(caller.workspace_id, agent_id, policy.causality_window_seconds)
         except CountersLostError:
-            text = "the counters are being rebuilt; try again in a moment"
-            raise HoplineError("unavailable", text, retry_after=1.0) from None
+            raise rebuilding() from None
         return AgentUsage(agent_id, usage, limits_of(policy))
 
     def _agent_id(self, caller: Principal, ref: str) -> str:

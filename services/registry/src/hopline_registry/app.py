@@ -20,7 +20,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_rpc.paging import Pager
 from hopline_rpc.service import Wiring
 from hopline_rpc.serving import Server
-from hopline_store import Database, open_database
+from hopline_store import Database, open_database, private_file
 
 from hopline_registry.agents import Agents
 from hopline_registry.bootstrap import TOKEN_FILE, install
@@ -180,9 +180,8 @@ def _open_store(folder: Path) -> _Store:
     """Open the database, which holds the private keys: a file and a folder for their owner alone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _locked(folder / LOCK_FILE)
-    file = folder / DATABASE_FILE
     try:
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+        file = private_file(folder, DATABASE_FILE)
         db = open_database(file, migrations="hopline_registry.migrations", name="registry")
     except BaseException:
         lock.close()

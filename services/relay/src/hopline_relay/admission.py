@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -27,6 +28,7 @@ from hopline_relay.batching import Batcher
 from hopline_relay.journal import Journal
 from hopline_relay.store import seeding
 from hopline_relay.store.sql import Record
+from hopline_relay.store.turns import never_ran
 
 log = logging.getLogger("hopline.relay.admission")
 
@@ -79,6 +81,7 @@ class Admission:
             inbox_backlog=policy.inbox_backlog,
             causality_window_seconds=policy.causality_window_seconds,
             agents=policy.agents,
+            turn_price=millionths(policy.credits),
         )
         self._limits[workspace_id] = (policy, limits)
         return limits
@@ -276,16 +279,24 @@ class Admission:
         return [None] * len(items)
 
 
+def millionths(price: Decimal | None) -> int:
+    """Return a price as admission takes it; it has six decimals at most."""
+    return 0 if price is None else int(price.scaleb(6))
+
+
 def end_item(row: Record) -> pb.EndTurnItem:
     """Return what the quota service is told of a turn that has ended, given as it was before."""
     ran = row.state == "running"
-    return pb.EndTurnItem(
+    item = pb.EndTurnItem(
         turn_id=row.id,
         workspace_id=row.workspace_id,
         agent_id=row.agent_id,
         kind=pb.END_KIND_ENDED if ran else pb.END_KIND_DROPPED,
         attempt=row.attempt if ran else 0,
     )
+    if row.price:
+        item.price = pb.TURN_PRICE_GIVEN_BACK if never_ran(row) else pb.TURN_PRICE_KEPT
+    return item
 
 
 def requeued_item(row: Record, attempt: int) -> pb.EndTurnItem:
@@ -301,7 +312,9 @@ def requeued_item(row: Record, attempt: int) -> pb.EndTurnItem:
 
 def refused(refusal: pb.Refusal, now: float, name_of: Callable[[str], str]) -> HoplineError:
     """Turn a refusal into the caller's error; recipients are named as the caller may see them."""
-    message, details = refusal.message, dict[str, str | int]()
+    message, details = refusal.message, dict[str, str | int](refusal.figures)
+    if refusal.rail:
+        details["rail"] = refusal.rail
     if refusal.recipient_id:
         name = name_of(refusal.recipient_id)
         message = message.replace(refusal.recipient_id, name)

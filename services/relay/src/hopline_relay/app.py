@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Final
 
 from hopline.relay.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
@@ -15,7 +13,7 @@ from hopline_directory import Guard
 from hopline_rpc.paging import Pager
 from hopline_rpc.service import Wiring
 from hopline_rpc.serving import Server
-from hopline_store import Database, open_database
+from hopline_store import Database, open_database, private_file
 
 from hopline_relay import recovery
 from hopline_relay.admission import Admission
@@ -224,8 +222,5 @@ class Relay:
 
 def _open_store(wiring: Wiring, settings: RelaySettings) -> Database:
     """Open the database; a file and a folder for their owner alone."""
-    folder = wiring.data_dir or settings.data.expanduser()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file: Path = folder / DATABASE_FILE
-    os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    file = private_file(wiring.data_dir or settings.data.expanduser(), DATABASE_FILE)
     return open_database(file, migrations="hopline_relay.migrations", name="relay")

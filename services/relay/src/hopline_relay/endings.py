@@ -248,6 +248,8 @@ class Endings:
                 continue
             if decision.HasField("admitted"):
                 plan.outgoing.day = decision.admitted.day
+                if plan.item is not None:
+                    plan.outgoing.price = plan.item.limits.turn_price
                 continue
             plan.item, plan.outgoing = None, None
             plan.state, plan.fault = "failed", Fault("failed_precondition", decision.refusal.message)

@@ -330,6 +330,7 @@ def _take_decision(ready: Ready, admitted: quota_pb.Admitted) -> None:
     """Fill in what admission has decided."""
     outgoing = ready.outgoing
     outgoing.depth, outgoing.root_id, outgoing.day = admitted.depth, admitted.root_id, admitted.day
+    outgoing.price = ready.item.limits.turn_price
     if outgoing.admitted_as == "start":
         outgoing.from_depth = max(0, admitted.depth - 1)
         outgoing.chain_turn_id = admitted.cause_turn_id

@@ -196,5 +196,6 @@ async def _usage(mesh: Mesh, agent: str) -> Json:
         "depth": found.depth,
         "running": found.running,
         "resets_at": shapes.time(found, "resets_at"),
+        "credits": shapes.credits(found.credits) if found.HasField("credits") else None,
         "limits": dict(sorted(found.limits.items())),
     }

@@ -25,7 +25,7 @@ from hopline_cli.running.signals import stop_on_signals
 
 _TOKEN_SECONDS: Final = 5.0
 # These keep a database; the others need no folder.
-_STORING: Final = frozenset({"registry", "relay"})
+_STORING: Final = frozenset({"registry", "relay", "quota"})
 
 
 class ServeSettings(ServiceSettings):

@@ -13,7 +13,8 @@ class Kind(Enum):
     START = "start"
     # Discharges a debt: counted, never refused.
     ANSWER = "answer"
-    # A person's own message: counted for those who receive it, never refused, opens a root at depth 0.
+    # A person's own message: counted for those who receive it, refused for credits alone, opens a root at
+    # depth 0.
     PERSON = "person"
 
 
@@ -29,6 +30,8 @@ class Limits(NamedTuple):
     inbox_backlog: int
     causality_window_seconds: int
     agents: int
+    # What a turn costs, in millionths of a credit; 0: nothing.
+    turn_price: int = 0
 
 
 class Recipient(NamedTuple):
@@ -79,6 +82,10 @@ class Refusal(NamedTuple):
     # Unix seconds; None where only a person can change it.
     resets_at: float | None = None
     recipient_id: str = ""
+    # The policy key of the rail.
+    rail: str = ""
+    # What else its sender may see.
+    figures: tuple[tuple[str, str], ...] = ()
 
 
 Decision = Admitted | Refusal
@@ -115,6 +122,16 @@ class EndKind(Enum):
     REQUEUED = "requeued"
 
 
+class Price(Enum):
+    """What becomes of a turn's price when it leaves."""
+
+    # It goes on, or another call says so.
+    OPEN = "open"
+    KEPT = "kept"
+    # It never ran.
+    GIVEN_BACK = "given back"
+
+
 class End(NamedTuple):
     """A turn that ended, was dropped, or goes back to its queue. Attempt 0 is whichever runs."""
 
@@ -122,6 +139,7 @@ class End(NamedTuple):
     workspace_id: str
     attempt: int
     kind: EndKind
+    price: Price = Price.OPEN
 
 
 class Waiting(NamedTuple):
@@ -163,6 +181,8 @@ class SeedTurn(NamedTuple):
     holds_slot: bool
     waiting: bool
     ended_at: float
+    # What it was charged, if it has not ended.
+    price: int = 0
 
 
 class SeedRoot(NamedTuple):
@@ -183,6 +203,13 @@ class SeedPair(NamedTuple):
     starts: tuple[float, ...]
 
 
+class SeedCredit(NamedTuple):
+    """What the turns of a workspace were charged, in millionths of a credit."""
+
+    workspace_id: str
+    charged: int
+
+
 class Record(NamedTuple):
     """All that the counters are rebuilt from."""
 
@@ -190,6 +217,19 @@ class Record(NamedTuple):
     turns: tuple[SeedTurn, ...] = ()
     roots: tuple[SeedRoot, ...] = ()
     pairs: tuple[SeedPair, ...] = ()
+    credits: tuple[SeedCredit, ...] = ()
+
+
+class Balance(NamedTuple):
+    """What a workspace has paid in and was charged, in millionths of a credit."""
+
+    deposited: int
+    charged: int
+
+    @property
+    def left(self) -> int:
+        """What is there; below zero where answers were charged that nothing was left for."""
+        return self.deposited - self.charged
 
 
 class Usage(NamedTuple):
@@ -203,3 +243,4 @@ class Usage(NamedTuple):
     resets_at: float
     # Run slots of the workspace in use.
     running: int
+    balance: Balance

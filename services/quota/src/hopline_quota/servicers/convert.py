@@ -21,8 +21,10 @@ from hopline_quota.domain.values import (
     Item,
     Kind,
     Limits,
+    Price,
     Recipient,
     Record,
+    SeedCredit,
     SeedPair,
     SeedRoot,
     SeedState,
@@ -40,6 +42,11 @@ _ENDS: Final = {
     pb.END_KIND_ENDED: EndKind.ENDED,
     pb.END_KIND_DROPPED: EndKind.DROPPED,
     pb.END_KIND_REQUEUED: EndKind.REQUEUED,
+}
+_PRICES: Final = {
+    pb.TURN_PRICE_UNSPECIFIED: Price.OPEN,
+    pb.TURN_PRICE_KEPT: Price.KEPT,
+    pb.TURN_PRICE_GIVEN_BACK: Price.GIVEN_BACK,
 }
 _REASONS: Final = {
     name.removeprefix("ERROR_REASON_").lower(): number for name, number in errors_pb2.ErrorReason.items()
@@ -70,6 +77,7 @@ def item(entry: pb.AdmitItem) -> Item:
             limits.inbox_backlog,
             limits.causality_window_seconds,
             limits.agents,
+            limits.turn_price,
         ),
     )
 
@@ -95,6 +103,8 @@ def result(decision: Decision) -> pb.AdmitResult:
             used=decision.used,
             resets_at=resets_at,
             recipient_id=decision.recipient_id,
+            rail=decision.rail,
+            figures=dict(decision.figures),
         )
     )
 
@@ -120,7 +130,7 @@ def begin(entry: pb.BeginTurnItem) -> Begin:
 
 def end(entry: pb.EndTurnItem) -> End:
     """Read a turn that left."""
-    return End(entry.turn_id, entry.workspace_id, entry.attempt, _ENDS[entry.kind])
+    return End(entry.turn_id, entry.workspace_id, entry.attempt, _ENDS[entry.kind], _PRICES[entry.price])
 
 
 def waiting(entry: pb.SetWaitingItem) -> Waiting:
@@ -146,6 +156,7 @@ def record(request: pb.SeedRequest) -> Record:
             )
             for entry in request.pairs
         ),
+        credits=tuple(SeedCredit(entry.workspace_id, entry.charged) for entry in request.credits),
     )
 
 
@@ -173,4 +184,5 @@ def _turn(index: int, entry: pb.SeedTurn) -> SeedTurn:
         holds_slot=entry.holds_slot,
         waiting=entry.waiting,
         ended_at=from_timestamp(entry.ended_at) if ended else 0.0,
+        price=entry.price,
     )

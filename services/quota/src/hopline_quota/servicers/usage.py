@@ -9,6 +9,7 @@ from hopline.quota.v1.usage_pb2_grpc import UsageServiceServicer
 from hopline_rpc.auth import current_principal, subject
 from hopline_rpc.clock import to_timestamp
 
+from hopline_quota.servicers.credits import credits_message
 from hopline_quota.usage import UsageReader
 
 
@@ -22,6 +23,8 @@ class UsageServicer(UsageServiceServicer):
         """Answer for whoever calls; a service asks for the one it brings along."""
         found = await self._reader.usage(subject() or current_principal(), request.agent)
         usage = found.usage
+        price = found.limits["credits"]
+        counts = price != "off" or usage.balance.deposited
         return pb.GetUsageResponse(
             agent_id=found.agent_id,
             sent_today=usage.sent_today,
@@ -32,4 +35,5 @@ class UsageServicer(UsageServiceServicer):
             resets_at=to_timestamp(usage.resets_at),
             running=usage.running,
             limits=found.limits,
+            credits=credits_message(usage.balance, price) if counts else None,
         )

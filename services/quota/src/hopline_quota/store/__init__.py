@@ -18,6 +18,9 @@ What every store promises:
   and raises `CountersLostError`, having changed nothing, when that is not the store's or is 0.
 - **Order of calls.** `begin` for an attempt must have been answered before `end` for it is called: the
   store does not remember attempts that are over.
+- **Credits.** A turn is charged the price that its item came with, once, and keeps it until its end says what
+  becomes of it; a refund of the item gives it back. What was paid in outlives epochs: a seed replaces what
+  was charged alone.
 - **Roots.** The count of a root is kept while a turn of it is queued, running or in a window, and then for
   a day; of the roots that nothing refers to any more a workspace keeps at least the latest 10 000.
 """
@@ -28,6 +31,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from hopline_quota.domain.values import (
+    Balance,
     Begin,
     Decision,
     End,
@@ -80,4 +84,12 @@ class Store(Protocol):
 
     async def usage(self, workspace_id: str, agent_id: str, window_seconds: int) -> Usage:
         """Return what an agent uses, with a causality window; CountersLostError in epoch 0."""
+        ...
+
+    def deposited(self, workspace_id: str, amount: int) -> None:
+        """Add to what a workspace has paid in; that is on disk already, and told once."""
+        ...
+
+    async def balance(self, workspace_id: str) -> Balance:
+        """Return what a workspace has paid in and was charged; CountersLostError in epoch 0."""
         ...

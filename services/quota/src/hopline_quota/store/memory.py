@@ -13,12 +13,14 @@ from hopline_quota.domain import cause, days, rails
 from hopline_quota.domain.cause import Standing
 from hopline_quota.domain.values import (
     Admitted,
+    Balance,
     Begin,
     Decision,
     End,
     EndKind,
     Item,
     Kind,
+    Price,
     Record,
     Refusal,
     SeedState,
@@ -76,6 +78,8 @@ class MemoryStore:
         self._day_text = ""
         self._workspaces: dict[str, Workspace] = {}
         self._charges: dict[str, _Charge] = {}
+        # What each workspace has paid in: from the ledger, and no part of what a seed replaces.
+        self._deposited: dict[str, int] = {}
         self._to_sweep: deque[str] = deque()
         self._next_sweep = clock.monotonic()
 
@@ -129,7 +133,18 @@ class MemoryStore:
         self._plant_roots(record, moment.now)
         self._plant_turns(record, moment)
         self._plant_pairs(record, moment)
+        for entry in record.credits:
+            self._workspace(entry.workspace_id).credit.charged = entry.charged
         return True, epoch
+
+    def deposited(self, workspace_id: str, amount: int) -> None:
+        """Add to what a workspace has paid in."""
+        self._deposited[workspace_id] = self._deposited.get(workspace_id, 0) + amount
+
+    async def balance(self, workspace_id: str) -> Balance:
+        """Return what a workspace has paid in and was charged."""
+        self._require(self._epoch)
+        return self._balance(workspace_id, self._workspace(workspace_id))
 
     async def usage(self, workspace_id: str, agent_id: str, window_seconds: int) -> Usage:
         """Return what an agent uses."""
@@ -147,6 +162,7 @@ class MemoryStore:
             depth=standing.depth,
             resets_at=moment.day_ends,
             running=workspace.slots_used,
+            balance=self._balance(workspace_id, workspace),
         )
 
     # Time and place
@@ -186,6 +202,9 @@ class MemoryStore:
             found = self._workspaces[workspace_id] = Workspace()
         return found
 
+    def _balance(self, workspace_id: str, workspace: Workspace) -> Balance:
+        return Balance(self._deposited.get(workspace_id, 0), workspace.credit.charged)
+
     # Admission
 
     def _decide(self, item: Item, moment: _Moment) -> Decision:
@@ -199,10 +218,14 @@ class MemoryStore:
         if not admitted.root_id:
             return Refusal("invalid_argument", "new_root_id: needed where nothing else gives the root")
         turns = len([1 for recipient in item.recipients if recipient.turn_id])
+        refusal = None
         if item.kind is Kind.START:
             refusal = self._refusal(workspace, item, admitted, turns, moment)
-            if refusal is not None:
-                return refusal
+        if refusal is None and limits.turn_price and item.kind is not Kind.ANSWER:
+            left = self._balance(item.workspace_id, workspace).left
+            refusal = rails.over_credits(left, turns, limits)
+        if refusal is not None:
+            return refusal
         self._charge(workspace, item, admitted, turns, moment)
         return admitted
 
@@ -256,12 +279,15 @@ class MemoryStore:
             day.sent[sender] = day.sent.get(sender, 0) + 1
             day.sent_by_all += 1
         stamp = moment.now if item.kind is Kind.START and item.limits.pair_budget else None
+        price = item.limits.turn_price
         if turns:
             workspace.root(admitted.root_id, moment.now).turns += turns
         for agent_id, turn_id in item.recipients:
             day.received[agent_id] = day.received.get(agent_id, 0) + 1
             if stamp is not None:
                 workspace.stamp_pair(_pair(sender, agent_id), stamp)
+            if turn_id and price:
+                workspace.credit.charge(turn_id, price)
             if turn_id and turn_id not in workspace.queued and turn_id not in workspace.running:
                 workspace.enqueue(Turn(turn_id, agent_id, admitted.depth, admitted.root_id))
         self._charges[item.key] = _Charge(item, admitted, moment.day, stamp, turns)
@@ -278,6 +304,7 @@ class MemoryStore:
         for agent_id, turn_id in item.recipients:
             if turn_id:
                 workspace.dequeue(turn_id, now)
+                workspace.credit.give_back(turn_id)
             if charge.stamp is not None:
                 workspace.unstamp_pair(_pair(item.sender_id, agent_id), charge.stamp)
         if charge.turns:
@@ -306,6 +333,10 @@ class MemoryStore:
         workspace = self._workspaces.get(end.workspace_id)
         if workspace is None:
             return
+        if end.price is Price.GIVEN_BACK:
+            workspace.credit.give_back(end.turn_id)
+        elif end.price is Price.KEPT:
+            workspace.credit.keep(end.turn_id)
         turn = workspace.running.get(end.turn_id)
         if turn is None:
             if end.kind is not EndKind.REQUEUED:
@@ -342,6 +373,8 @@ class MemoryStore:
         for entry in record.turns:
             workspace = self._workspace(entry.workspace_id)
             turn = _seeded_turn(entry)
+            if entry.price and entry.state is not SeedState.ENDED:
+                workspace.credit.plant(entry.turn_id, entry.price)
             if entry.state is SeedState.QUEUED:
                 workspace.enqueue(turn)
             elif entry.state is SeedState.RUNNING:

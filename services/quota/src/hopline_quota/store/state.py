@@ -7,6 +7,7 @@ from typing import Final
 
 from hopline_quota.domain import cause
 from hopline_quota.domain.cause import Standing
+from hopline_quota.store.credit import Credit
 
 # What ends of turns are kept for until an item has told the workspace's window: the most a policy allows.
 _LONGEST_WINDOW: Final = 86_400.0
@@ -105,6 +106,7 @@ class Workspace:
 
     __slots__ = (
         "agents",
+        "credit",
         "days",
         "idle_roots",
         "kept_causes",
@@ -127,6 +129,7 @@ class Workspace:
         self.idle_roots: dict[str, float] = {}
         self.days: dict[int, Day] = {}
         self.pairs: dict[tuple[str, str], deque[float]] = {}
+        self.credit = Credit()
         # How long ends and stamps are kept: the longest window that an item has come with.
         self.told = False
         self.kept_causes = self.kept_pairs = _LONGEST_WINDOW

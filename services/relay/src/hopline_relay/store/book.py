@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select, update
 
 from hopline_relay.domain.values import Actor
-from hopline_relay.store.schema import audit_events, heads
+from hopline_relay.store.schema import audit_events, credit_accounts, heads
 from hopline_relay.store.sql import Statement, insert
 
 _LOCKED = Statement(
@@ -21,6 +21,11 @@ _WRITE = Statement(
     update(heads)
     .where(heads.c.workspace_id == bindparam("workspace"))
     .values(ordinal=bindparam("new_ordinal"), audit_seq=bindparam("new_seq"))
+)
+_CHARGE = Statement(
+    update(credit_accounts)
+    .where(credit_accounts.c.workspace_id == bindparam("workspace"))
+    .values(charged=credit_accounts.c.charged + bindparam("amount"))
 )
 
 
@@ -44,6 +49,11 @@ class Book:
         self.now = now
         self._heads: dict[str, _Head] = {}
         self._notes: list[dict[str, Any]] = []
+        self._charges: dict[str, int] = {}
+
+    def charge(self, workspace_id: str, amount: int) -> None:
+        """Charge a workspace for its turns, in millionths of a credit; below 0 is given back."""
+        self._charges[workspace_id] = self._charges.get(workspace_id, 0) + amount
 
     def ordinal(self, workspace_id: str) -> int:
         """Return the workspace's next ordinal."""
@@ -92,6 +102,10 @@ class Book:
     def close(self) -> list[str]:
         """Write what was collected; returns the workspaces whose audit log has grown."""
         insert(self.connection, audit_events, self._notes)
+        for workspace_id, amount in self._charges.items():
+            values = {"workspace": workspace_id, "amount": amount}
+            if amount and not _CHARGE.run(self.connection, values):
+                insert(self.connection, credit_accounts, [{"workspace_id": workspace_id, "charged": amount}])
         for workspace_id, head in self._heads.items():
             if head.fresh:
                 row = {"workspace_id": workspace_id, "ordinal": head.ordinal, "audit_seq": head.audit_seq}

@@ -70,6 +70,8 @@ class Outgoing:
     wait_turn_id: str = ""
     instance_id: str = ""
     queue_seconds: float
+    # What each turn that it queues costs, in millionths of a credit.
+    price: int = 0
     refuse_cycles: str = "off"
     request_id: str = ""
     digest: bytes = b""

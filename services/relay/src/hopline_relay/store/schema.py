@@ -78,6 +78,14 @@ heads = Table(
     Column("audit_seq", BigInteger, nullable=False),
 )
 
+# What the turns of a workspace were charged in all, in millionths of a credit; written where they cost any.
+credit_accounts = Table(
+    "credit_accounts",
+    metadata,
+    _key("workspace_id"),
+    Column("charged", BigInteger, nullable=False),
+)
+
 # What a caller's request_id stands for, for 24 h.
 requests = Table(
     "requests",
@@ -266,6 +274,8 @@ turns = Table(
     # Where it comes from, and the span of its run.
     _text("traceparent"),
     _text("span"),
+    # What it was charged when it was queued, in millionths of a credit; one that never ran was given it back.
+    Column("price", BigInteger, nullable=False, server_default="0"),
     # Queues, what runs, and lists: a list merges the five states.
     Index("turns_agent", "workspace_id", "agent_id", "state", "ordinal", "session_id", "id"),
     Index("turns_root", "workspace_id", "root_id", "ordinal"),

@@ -12,7 +12,7 @@ from hopline_rpc.ids import encode
 from sqlalchemy import Connection, and_, func, select, update
 
 from hopline_relay.store.book import Book
-from hopline_relay.store.schema import deliveries, messages, quota_epochs, turns, waits
+from hopline_relay.store.schema import credit_accounts, deliveries, messages, quota_epochs, turns, waits
 from hopline_relay.store.sql import insert
 
 _EPOCH_ROW: Final = 1
@@ -59,6 +59,8 @@ def build(connection: Connection, epoch: int, windows: Mapping[str, Windows], no
     """Sum up the record of each workspace for the counters of `epoch`."""
     seed = pb.SeedRequest(epoch=epoch)
     live = _add_live(connection, seed)
+    for row in connection.execute(select(credit_accounts)):
+        seed.credits.add(workspace_id=row.workspace_id, charged=row.charged)
     for workspace_id, window in windows.items():
         _add_days(connection, seed, workspace_id, now)
         ended = _add_ended(connection, seed, workspace_id, now - window.causality)
@@ -117,6 +119,7 @@ def _add_live(connection: Connection, seed: pb.SeedRequest) -> dict[str, set[str
     # Whatever has not ended is due at some time.
     for row in connection.execute(select(*_COLUMNS).where(turns.c.due_at.is_not(None))):
         turn = _turn(seed, row)
+        turn.price = row.price
         turn.queued = row.state == "queued"
         if not turn.queued:
             turn.running, turn.holds_slot, turn.attempt = True, row.slot, row.attempt
@@ -148,6 +151,7 @@ _COLUMNS: Final = (
     turns.c.slot,
     turns.c.attempt,
     turns.c.ended_at,
+    turns.c.price,
 )
 
 

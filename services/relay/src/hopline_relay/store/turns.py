@@ -48,6 +48,11 @@ class Ended:
         )
 
 
+def never_ran(row: Record) -> bool:
+    """Tell whether a turn, as it is, has never reached a worker or an agent that pulls."""
+    return bool(row.state == "queued" and not row.attempt)
+
+
 _FINISH = Statement(
     update(turns)
     .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
@@ -122,6 +127,9 @@ def finish(book: Book, endings: Sequence[Ended]) -> list[Record]:
             done.append((each, row))
     if not done:
         return []
+    for _, row in done:
+        if row.price and never_ran(row):
+            book.charge(row.workspace_id, -row.price)
     _FINISH.many(connection, [_finish_values(book, each) for each, _ in done])
     _CLOSE_DELIVERY.many(connection, [_close_values(each, row) for each, row in done])
     ran = [row for _, row in done if row.state == "running"]

@@ -45,6 +45,9 @@ def write(book: Book, outgoing: Sequence[Outgoing]) -> list[HoplineError | None]
     pairs = [(message, copy) for message in written for copy in message.copies]
     queued = [(message, copy) for message, copy in pairs if copy.turn_id]
     turn_rows = [turn_row(book, message, copy) for message, copy in queued]
+    for row in turn_rows:
+        if row["price"]:
+            book.charge(row["workspace_id"], row["price"])
     starting.decide(book, queued, turn_rows)
     insert(connection, messages, [_message_row(book, message) for message in written])
     insert(connection, deliveries, [_delivery_row(message, copy) for message, copy in pairs])
@@ -187,6 +190,7 @@ def turn_row(book: Book, message: Outgoing, copy: Copy) -> dict[str, Any]:
         "error_message": "",
         "traceparent": message.traceparent,
         "span": "",
+        "price": message.price,
     }
 
 

@@ -1,0 +1,1 @@
+"""The history of the quota service's tables."""
