@@ -20,6 +20,8 @@ from hopline_store.writer import Writer
 
 # Only another process can hold the lock: whoever waits for it waits for nothing of ours, and rather hears it.
 BUSY_MILLISECONDS: Final = 1_000
+# Every statement of the record, and its lists of each length; the driver keeps 128 unless told.
+_STATEMENTS: Final = 512
 _PRAGMAS: Final = (
     f"PRAGMA busy_timeout={BUSY_MILLISECONDS}",
     "PRAGMA journal_mode=WAL",
@@ -103,7 +105,13 @@ def open_engine(url: str | Path) -> Engine:
         options["poolclass"] = StaticPool
     # Python's own handling of transactions is off; BEGIN is sent by `_begin` below.
     engine = create_engine(
-        parsed, connect_args={"check_same_thread": False, "isolation_level": None}, **options
+        parsed,
+        connect_args={
+            "check_same_thread": False,
+            "isolation_level": None,
+            "cached_statements": _STATEMENTS,
+        },
+        **options,
     )
     event.listen(engine, "connect", _set_pragmas)
     event.listen(engine, "begin", _begin)

@@ -82,15 +82,16 @@ class Statement:
 
     def _execute(self, connection: Connection, values: Values) -> Any:
         compiled = _compile(self, connection.dialect)
-        sql, parameters = compiled.sql, []
+        sql = compiled.sql
+        parameters: list[Any] = []
+        listed = _padded(values[compiled.expanding]) if compiled.expanding else ()
         for name in compiled.names:
-            value = values[name] if name in values else compiled.fixed[name]
             if name == compiled.expanding:
-                parameters.extend(value)
+                parameters.extend(listed)
             else:
-                parameters.append(value)
+                parameters.append(values[name] if name in values else compiled.fixed[name])
         if compiled.expanding:
-            sql = sql.replace(_LIST, _placeholders(connection.dialect, len(values[compiled.expanding])))
+            sql = sql.replace(_LIST, _placeholders(connection.dialect, len(listed)))
         with driver(connection, sql) as cursor:
             cursor.execute(sql, parameters)
         return cursor
@@ -112,7 +113,13 @@ def _compile(statement: Statement, dialect: Dialect) -> _Compiled:
     return statement.compiled(dialect)
 
 
-@lru_cache(maxsize=512)
+def _padded(values: Sequence[Any]) -> Sequence[Any]:
+    """Repeat the last value up to a power of two: the driver then prepares a few lengths, not each."""
+    missing = (1 << (len(values) - 1).bit_length()) - len(values) if values else 0
+    return [*values, *[values[-1]] * missing] if missing else values
+
+
+@lru_cache(maxsize=64)
 def _placeholders(dialect: Dialect, count: int) -> str:
     # An empty list matches nothing.
     return f"({', '.join([_PLACEHOLDERS[dialect.paramstyle]] * count) if count else 'NULL'})"
