@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from google.protobuf.json_format import MessageToDict
 from hopline.relay.v1 import audit_pb2, delegation_pb2, session_pb2
+from hopline_relay.store import audit as audit_store
 from hopline_rpc.clock import to_timestamp
 
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
@@ -68,8 +70,82 @@ async def test_people_see_what_concerns_agents_they_may_view(mesh: RelayMesh) ->
     await mesh.grant("zoe", 1, "bob")
     sent = audit_pb2.ListEventsRequest(action="message.sent")
     seen = (await zoe.audit.ListEvents(sent)).events
-    assert [(event.actor_name, event.agent_id) for event in seen] == [("ada", bob.id), ("bob", cid.id)]
+    assert [(event.actor_name, event.agent_id) for event in seen] == [("another agent", bob.id), ("bob", "")]
+    assert [event.actor_id for event in seen] == ["", bob.id]
+    assert not seen[1].session_id
     assert (await refusal(_actions(mesh, zoe, agent="ada"))).reason == "not_found"
+
+
+async def test_who_sees_one_agent_is_not_told_whether_a_name_that_it_was_refused_exists(
+    mesh: RelayMesh,
+) -> None:
+    zoe, yan = await mesh.person("zoe"), await mesh.person("yan")
+    ada = await mesh.agent("ada", owner_id=yan.id)
+    await mesh.agent("hidden")
+    await mesh.grant("zoe", 1, "ada")
+    for name in ("hidden", "never"):
+        await refusal(ada.send(name))
+    await mesh.relay.refusals.drained()
+    request = audit_pb2.ListEventsRequest(action="message.refused")
+    for reader, told in ((zoe, [False, False]), (mesh.admin, [True, True])):
+        found = (await reader.audit.ListEvents(request)).events
+        assert ["reason" in event.details for event in found] == told
+
+
+async def test_the_events_of_one_thread_are_listed_for_those_who_see_its_agents(mesh: RelayMesh) -> None:
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    zoe = await mesh.person("zoe")
+    await mesh.grant("zoe", 1, "bob")
+    await ada.send(bob)
+    asked = await ada.ask(bob)
+    worker = await mesh.worker(bob)
+    await worker.end(await worker.next(), "no")
+    await worker.end(await worker.next(), "yes")
+    other = await ada.send(cid)
+    found = await mesh.events(thread_id=asked.thread_id)
+    assert [event.action for event in found] == [
+        "message.sent",
+        "turn.started",
+        "turn.ended",
+        "message.sent",
+    ]
+    assert await _actions(mesh, zoe, thread_id=asked.thread_id) == [event.action for event in found]
+    for hidden in (other.thread_id, "thr_never"):
+        assert await _actions(mesh, zoe, thread_id=hidden) == []
+
+
+@pytest.mark.parametrize("descending", [False, True])
+async def test_a_page_looks_at_a_bounded_part_of_the_log_and_leads_on(
+    mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch, descending: bool
+) -> None:
+    monkeypatch.setattr(audit_store, "LOOKED_AT", 3)
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await mesh.pause(bob)
+    await mesh.resume(bob)
+    for _ in range(6):
+        await ada.send(bob)
+    await mesh.pause(bob)
+    request = audit_pb2.ListEventsRequest(action="agent.paused", page_size=5, descending=descending)
+    pages: list[list[int]] = []
+    while not pages or request.page_token:
+        page = await mesh.admin.audit.ListEvents(request)
+        pages.append([event.seq for event in page.events])
+        request.page_token = page.next_page_token
+    whole = [event.seq for event in await mesh.events() if event.action == "agent.paused"]
+    assert sorted(seq for page in pages for seq in page) == whole
+    assert len(whole) == 2
+    assert [] in pages
+    agents = audit_pb2.ListEventsRequest(agent="bob", page_size=200, descending=descending)
+    assert not (await mesh.admin.audit.ListEvents(agents)).next_page_token
+
+
+async def test_a_list_that_was_broken_off_goes_on_after_its_last_event(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    for _ in range(3):
+        await ada.send(bob)
+    events = await mesh.events()
+    assert await mesh.events(after_seq=events[4].seq) == events[5:]
+    assert await mesh.events(after_seq=events[4].seq, descending=True) == events[:4:-1]
 
 
 async def test_pages_and_times_and_prefixes_narrow_the_log(mesh: RelayMesh) -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 from hopline.registry.v1 import agent_pb2
 from hopline.relay.v1 import message_pb2 as pb
+from hopline_rpc.clock import to_timestamp
 from hopline_rpc.errors import HoplineError
 
 from tests.support.relay_mesh import Caller, RelayMesh, attempt, refusal
@@ -196,3 +197,27 @@ async def test_a_name_in_a_thread_stays_when_its_agent_is_renamed_or_paused(mesh
     await mesh.pause(ada)
     message = (await mesh.thread(sent.thread_id, bob))[0]
     assert getattr(message, "from").display == "ada lovelace (for admin)"
+
+
+async def test_threads_are_listed_by_their_activity_in_either_order_and_from_a_time_on(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    sent, times = [], []
+    for _ in range(5):
+        await mesh.clock.advance(10)
+        times.append(mesh.clock.now())
+        sent.append((await ada.send(bob)).thread_id)
+    for reader, agent in ((mesh.admin, ""), (mesh.admin, "bob"), (ada, "")):
+        for number, at in enumerate(times):
+            request = pb.ListThreadsRequest(ascending=True, page_size=2, agent=agent)
+            getattr(request, "from").CopyFrom(to_timestamp(at))
+            listed: list[str] = []
+            while not listed or request.page_token:
+                page = await reader.messages.ListThreads(request)
+                listed += [thread.id for thread in page.threads]
+                request.page_token = page.next_page_token
+            assert listed == sent[number:]
+        newest = pb.ListThreadsRequest(agent=agent)
+        getattr(newest, "from").CopyFrom(to_timestamp(times[3]))
+        assert [each.id for each in (await reader.messages.ListThreads(newest)).threads] == sent[:2:-1]

@@ -9,6 +9,7 @@ import pytest
 from hopline.relay.v1 import audit_pb2, delegation_pb2, session_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_relay.store import sql
+from hopline_rpc.clock import to_timestamp
 from sqlalchemy import event
 
 from tests.support.relay_mesh import RelayMesh
@@ -44,7 +45,14 @@ async def _everything(mesh: RelayMesh) -> None:
     for more in ({}, {"root_id": asked.turn_id}, {"session_id": asked.session_id}, {"agent": "bob"}):
         request = delegation_pb2.ListTurnsRequest(**more)  # type: ignore[arg-type]
         await zoe.turns.ListTurns(request)
-    await zoe.audit.ListEvents(audit_pb2.ListEventsRequest(action="turn."))
+    for caller in (zoe, mesh.admin):
+        for span in (audit_pb2.ListEventsRequest(action="turn."), audit_pb2.ListEventsRequest(agent="bob")):
+            getattr(span, "from").CopyFrom(to_timestamp(mesh.clock.now() - 1))
+            span.thread_id = asked.thread_id
+            await caller.audit.ListEvents(span)
+        recent = pb.ListThreadsRequest(ascending=True)
+        getattr(recent, "from").CopyFrom(to_timestamp(mesh.clock.now() - 1))
+        await caller.messages.ListThreads(recent)
     async for _ in mesh.admin.audit.VerifyEvents(audit_pb2.VerifyEventsRequest()):
         pass
     await mesh.admin.messages.PeekInbox(pb.PeekInboxRequest(agent="bob"))

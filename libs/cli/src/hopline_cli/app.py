@@ -7,7 +7,7 @@ import sys
 import typer
 from typer.exceptions import Abort, TyperException
 
-from hopline_cli.commands import agents, audit, credit, look, manage, run, talk, trace, verify
+from hopline_cli.commands import agents, audit, credit, export, look, manage, run, talk, trace, verify
 from hopline_cli.output import report
 from hopline_cli.verbs import USAGE
 
@@ -30,7 +30,10 @@ app.add_typer(manage.policy, name="policy")
 app.add_typer(credit.app, name="credits")
 app.add_typer(talk.app)
 app.add_typer(look.app)
+look.threads.add_typer(export.threads)
+app.add_typer(look.threads, name="threads")
 audit.app.add_typer(verify.app)
+audit.app.add_typer(export.audit)
 app.add_typer(audit.app, name="audit")
 app.add_typer(trace.app)
 

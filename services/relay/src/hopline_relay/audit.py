@@ -18,8 +18,9 @@ from sqlalchemy import Connection
 
 from hopline_relay.journal import Journal
 from hopline_relay.store import audit
-from hopline_relay.store.audit import Filter
+from hopline_relay.store.audit import Filter, Found
 from hopline_relay.store.sql import Record
+from hopline_relay.view import SOMEBODY
 
 _PAGE: Final = 200
 _END: Final = 2**62
@@ -45,6 +46,7 @@ class Audit:
             request.action,
             from_timestamp(since) if request.HasField("from") else 0.0,
             from_timestamp(request.to) if request.HasField("to") else 0.0,
+            request.thread_id,
         )
         query = (
             "audit",
@@ -52,18 +54,23 @@ class Audit:
             principal.id,
             request.agent,
             request.action,
+            request.thread_id,
             wanted.since,
             wanted.until,
+            request.after_seq,
             request.descending,
         )
         position = self._pager.position(query, request.page_token)
         seen = int(position[0]) if position and isinstance(position[0], int) else None
-        after, before = (0, seen or _END) if request.descending else (seen or 0, _END)
-        rows = await self._read(wanted, after, before, descending=request.descending, most=size + 1)
-        page = fit(self._event(row) for row in rows[:size])
+        down = request.descending
+        after, before = (request.after_seq, seen or _END) if down else (seen or request.after_seq, _END)
+        found = await self._read(wanted, after, before, descending=down, most=size)
+        page = fit(self._event(principal, row) for row in found.rows)
         response = pb.ListEventsResponse(events=page)
-        if len(rows) > len(page):
-            response.next_page_token = self._pager.token(query, [rows[len(page) - 1].seq])
+        if len(page) < len(found.rows):
+            response.next_page_token = self._pager.token(query, [page[-1].seq])
+        elif found.more:
+            response.next_page_token = self._pager.token(query, [found.reached])
         return response
 
     async def watch(
@@ -78,22 +85,24 @@ class Audit:
                 news.clear()
                 # What the reader may see is asked anew: a role may have been taken away meanwhile.
                 wanted = Filter(
-                    principal.workspace_id, self._agents(principal, request.agent), request.action
+                    principal.workspace_id,
+                    self._agents(principal, request.agent),
+                    request.action,
+                    thread_id=request.thread_id,
                 )
-                rows = await self._read(wanted, seen, _END, descending=False, most=_PAGE)
-                page = fit(self._event(row) for row in rows)
+                found = await self._read(wanted, seen, _END, descending=False, most=_PAGE)
+                page = fit(self._event(principal, row) for row in found.rows)
+                whole = len(page) == len(found.rows)
+                seen = max(seen, found.reached) if whole else page[-1].seq
                 if page:
-                    seen = rows[len(page) - 1].seq
                     yield pb.WatchEventsResponse(events=page)
-                if len(page) == len(rows) < _PAGE:
+                if whole and not found.more:
                     await news.wait()
         finally:
             del self._watching[news]
 
-    async def _read(
-        self, wanted: Filter, after: int, before: int, *, descending: bool, most: int
-    ) -> list[Record]:
-        def read(connection: Connection) -> list[Record]:
+    async def _read(self, wanted: Filter, after: int, before: int, *, descending: bool, most: int) -> Found:
+        def read(connection: Connection) -> Found:
             return audit.read(
                 connection, wanted, after=after, before=before, descending=descending, most=most
             )
@@ -113,24 +122,35 @@ class Audit:
             if workspace_id in workspaces:
                 news.set()
 
-    def _event(self, row: Record) -> pb.Event:
+    def _event(self, reader: Principal, row: Record) -> pb.Event:
         event = pb.Event(
             seq=row.seq,
             at=to_timestamp(row.at),
             action=row.action,
             actor_kind=row.actor_kind,
-            actor_id=row.actor_id,
-            actor_name=row.actor_name or self._name(row),
-            agent_id=row.agent_id,
             thread_id=row.thread_id,
             message_id=row.message_id,
-            turn_id=row.turn_id,
-            session_id=row.session_id,
             trace_id=row.trace_id,
         )
+        if row.actor_kind != "agent" or self._may_see(reader, row.actor_id):
+            event.actor_id, event.actor_name = row.actor_id, row.actor_name or self._name(row)
+        else:
+            event.actor_name = SOMEBODY
+        if not row.agent_id or self._may_see(reader, row.agent_id):
+            event.agent_id, event.turn_id, event.session_id = row.agent_id, row.turn_id, row.session_id
         if row.details:
-            json_format.ParseDict(json.loads(row.details), event.details)
+            details = json.loads(row.details)
+            if self._directory.workspace_role(reader.workspace_id, reader.id) < VIEWER:
+                # Why a name was refused tells whether there is such an agent.
+                details.pop("reason", None)
+            json_format.ParseDict(details, event.details)
         return event
+
+    def _may_see(self, reader: Principal, agent_id: str) -> bool:
+        """Tell whether a person may be told of an agent; who sees the workspace is told of all there were."""
+        if self._directory.workspace_role(reader.workspace_id, reader.id) >= VIEWER:
+            return True
+        return self._directory.may_know(reader, agent_id)
 
     def _name(self, row: Record) -> str:
         """Return the name of an agent that an event names by id alone: turns are written in haste."""

@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import VIEWER
+from hopline_rpc.clock import from_timestamp
 from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, Table, select
 
 from hopline_relay.callers import no_thread
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
-from hopline_relay.store.schema import QUEUED, messages, participants, threads, turns
+from hopline_relay.store.schema import QUEUED, heads, messages, participants, threads, turns
 from hopline_relay.store.sql import Record
 from hopline_relay.view import Views
+
+_END: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Threads whose newest message has an ordinal between two others, in one order or the other."""
+
+    after: int
+    before: int
+    ascending: bool
+
+    def of(self, query: Select[Any], table: Table, most: int) -> Select[Any]:
+        """Return the query for `most` rows within."""
+        ordinal = table.c.last_ordinal
+        order = ordinal if self.ascending else ordinal.desc()
+        return query.where(ordinal > self.after, ordinal < self.before).order_by(order).limit(most)
 
 
 class Threads:
@@ -38,15 +57,19 @@ class Threads:
     async def list_threads(
         self, principal: Principal, request: pb.ListThreadsRequest
     ) -> pb.ListThreadsResponse:
-        """Return the threads in which the reader takes part, or may look, newest activity first."""
+        """Return the threads in which the reader takes part, or may look, by their activity."""
         size = page_size(request.page_size)
-        query = ("threads", principal.workspace_id, principal.id, request.agent)
+        since = from_timestamp(getattr(request, "from")) if request.HasField("from") else 0.0
+        up = request.ascending
+        query = ("threads", principal.workspace_id, principal.id, request.agent, since, up)
         position = self._pager.position(query, request.page_token)
-        before = int(position[0]) if position and isinstance(position[0], int) else 2**62
+        edge = int(position[0]) if position and isinstance(position[0], int) else None
         parties = self._parties(principal, request.agent)
 
         def read(connection: Connection) -> tuple[list[Record], dict[str, list[tuple[str, str]]]]:
-            rows = _recent(connection, principal.workspace_id, parties, before, size + 1)
+            after = _active_since(connection, principal.workspace_id, since) if since else 0
+            span = Span(max(edge or 0, after), _END, up) if up else Span(after, edge or _END, up)
+            rows = _by_activity(connection, principal.workspace_id, parties, span, size + 1)
             return rows, _members(connection, principal.workspace_id, [row.id for row in rows])
 
         rows, members = await self._journal.read(read)
@@ -188,34 +211,39 @@ class Threads:
         return response
 
 
-def _recent(
-    connection: Connection, workspace_id: str, parties: Sequence[str] | None, before: int, most: int
+def _by_activity(
+    connection: Connection, workspace_id: str, parties: Sequence[str] | None, span: Span, most: int
 ) -> list[Record]:
-    """Return the newest threads before an ordinal: each party's through its index, merged."""
+    """Return threads by the ordinal of their newest message: each party's through its index, merged."""
     if parties is None:
-        statement = (
-            select(threads)
-            .where(threads.c.workspace_id == workspace_id, threads.c.last_ordinal < before)
-            .order_by(threads.c.last_ordinal.desc())
-            .limit(most)
-        )
+        statement = span.of(select(threads).where(threads.c.workspace_id == workspace_id), threads, most)
         return list(connection.execute(statement).all())
     found: dict[str, int] = {}
     for party_id in parties:
-        query = (
-            select(participants.c.thread_id, participants.c.last_ordinal)
-            .where(
-                participants.c.workspace_id == workspace_id,
-                participants.c.party_id == party_id,
-                participants.c.last_ordinal < before,
-            )
-            .order_by(participants.c.last_ordinal.desc())
-            .limit(most)
+        query = select(participants.c.thread_id, participants.c.last_ordinal).where(
+            participants.c.workspace_id == workspace_id, participants.c.party_id == party_id
         )
-        found.update((row.thread_id, row.last_ordinal) for row in connection.execute(query))
-    newest = heapq.nlargest(most, found, key=found.__getitem__)
-    rows = by_id(connection, threads, {(workspace_id, thread_id) for thread_id in newest})
-    return [rows[workspace_id, thread_id] for thread_id in newest]
+        rows = connection.execute(span.of(query, participants, most))
+        found.update((row.thread_id, row.last_ordinal) for row in rows)
+    pick = heapq.nsmallest if span.ascending else heapq.nlargest
+    picked = pick(most, found, key=found.__getitem__)
+    rows_by_id = by_id(connection, threads, {(workspace_id, thread_id) for thread_id in picked})
+    return [rows_by_id[workspace_id, thread_id] for thread_id in picked]
+
+
+def _active_since(connection: Connection, workspace_id: str, at: float) -> int:
+    """Return the ordinal behind which threads have a message at `at` or later: ordinals grow with time."""
+    high = connection.execute(select(heads.c.ordinal).where(heads.c.workspace_id == workspace_id)).scalar()
+    low, high = 0, (high or 0) + 1
+    base = select(threads.c.last_at).where(threads.c.workspace_id == workspace_id)
+    while low < high:
+        middle = (low + high) // 2
+        moment = connection.execute(Span(middle, _END, ascending=True).of(base, threads, 1)).scalar()
+        if moment is not None and moment < at:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def _members(

@@ -15,7 +15,7 @@ from hopline_relay.store.sql import Record
 from hopline_relay.waits import Outcome
 
 Party = message_pb2.Party
-_SOMEBODY: Final = "another agent"
+SOMEBODY: Final = "another agent"
 
 DELIVERY_STATES: Final[Mapping[str, message_pb2.DeliveryState.ValueType]] = {
     value.name.removeprefix("DELIVERY_STATE_").lower(): value.number  # type: ignore[misc] # an enum's value
@@ -43,7 +43,7 @@ class Views:
             return Party(id=identifier, name=name, display=name, kind=kind)
         agent = self._directory.agent(reader.workspace_id, identifier)
         if agent is None or not (known or self._directory.may_know(reader, identifier)):
-            return Party(name=_SOMEBODY, display=_SOMEBODY, kind="agent")
+            return Party(name=SOMEBODY, display=SOMEBODY, kind="agent")
         return Party(id=agent.id, name=agent.name, display=self._directory.display(agent), kind="agent")
 
     def message(self, reader: Principal, row: Record, copies: Sequence[Record]) -> message_pb2.Message:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hopline_cli.output import Json, Output, moment
+from hopline_cli.times import Since, Until, set_times
 from hopline_cli.verbs import Cursor, Limit, command
 
 if TYPE_CHECKING:
@@ -31,11 +32,20 @@ async def audit(
         str,
         typer.Option(metavar="PREFIX", help="Only these: message., message.refused, …", show_default=False),
     ] = "",
+    thread: Annotated[str, typer.Option(metavar="ID", help="Only of this thread.", show_default=False)] = "",
+    since: Since = "",
+    until: Until = "",
     limit: Limit = 50,
     cursor: Cursor = "",
 ) -> None:
     """Show the newest events of the audit log, oldest of them first."""
-    events, rest = await _newest(mesh, agent, action, limit, cursor)
+    from hopline.relay.v1 import audit_pb2 as pb
+
+    if follow and until:
+        raise typer.BadParameter("what goes on has no end: leave out one of the two", param_hint="--follow")
+    wanted = pb.ListEventsRequest(agent=agent, action=action, thread_id=thread, descending=True)
+    set_times(wanted, since, until)
+    events, rest = await _newest(mesh, wanted, limit, cursor)
     if not follow:
         if out.as_json:
             out.rows("events", events, [], rest)
@@ -47,41 +57,41 @@ async def audit(
         return
     for event in events:
         _show(out, event)
-    await _follow(mesh, out, agent, action, events[-1]["seq"] if events else 0)
+    following = pb.WatchEventsRequest(agent=agent, action=action, thread_id=thread)
+    if since and not events:
+        # None of them so far: what is older must not come either.
+        events, _ = await _newest(mesh, pb.ListEventsRequest(agent=agent, descending=True), 1, "")
+    following.after_seq = events[-1]["seq"] if events else 0
+    await _follow(mesh, out, following)
 
 
-async def _newest(mesh: Mesh, agent: str, action: str, limit: int, cursor: str) -> tuple[list[Json], str]:
-    from hopline.relay.v1 import audit_pb2 as pb
-
+async def _newest(mesh: Mesh, wanted: Any, limit: int, cursor: str) -> tuple[list[Json], str]:
     from hopline_cli import shapes
     from hopline_cli.mesh import pages
 
     async def read(size: int, at: str) -> tuple[list[Any], str]:
-        page = await mesh.events.ListEvents(
-            pb.ListEventsRequest(agent=agent, action=action, descending=True, page_size=size, page_token=at)
-        )
+        wanted.page_size, wanted.page_token = size, at
+        page = await mesh.events.ListEvents(wanted)
         return [shapes.event(each) for each in page.events], page.next_page_token
 
     items, rest = await pages(read, limit, cursor)
     return items[::-1], rest
 
 
-async def _follow(mesh: Mesh, out: Output, agent: str, action: str, after: int) -> None:
+async def _follow(mesh: Mesh, out: Output, request: Any) -> None:
     """Print events as they are committed; a relay that goes away is given some time to come back."""
-    from hopline.relay.v1 import audit_pb2 as pb
     from hopline_rpc.errors import HoplineError
 
     from hopline_cli import shapes
 
     failures = 0
     while True:
-        request = pb.WatchEventsRequest(after_seq=after, agent=agent, action=action)
         try:
             async for page in mesh.events.WatchEvents(request):
                 failures = 0
                 for event in page.events:
                     _show(out, shapes.event(event))
-                    after = event.seq
+                    request.after_seq = event.seq
         except HoplineError as error:
             if error.reason != "unavailable" or failures == len(_RECONNECT_SECONDS):
                 raise

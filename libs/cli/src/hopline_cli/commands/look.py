@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hopline_cli.output import Json, Output
+from hopline_cli.times import Since, set_times
 from hopline_cli.verbs import Cursor, Limit, command
 
 if TYPE_CHECKING:
     from hopline_cli.mesh import Mesh
 
 app = typer.Typer()
+threads = typer.Typer()
 
 OfAgent = Annotated[str, typer.Option("--agent", metavar="A", help="Only of this agent.", show_default=False)]
 
@@ -40,9 +42,9 @@ async def inbox(
     out.rows("messages", items, [*columns, ("THREAD", "thread_id"), ("ID", "id")], rest)
 
 
-@command(app, "threads")
-async def threads(
-    mesh: Mesh, out: Output, agent: OfAgent = "", limit: Limit = 50, cursor: Cursor = ""
+@command(threads)
+async def list_threads(
+    mesh: Mesh, out: Output, agent: OfAgent = "", since: Since = "", limit: Limit = 50, cursor: Cursor = ""
 ) -> None:
     """List threads, newest activity first."""
     from hopline.relay.v1 import message_pb2 as pb
@@ -52,6 +54,7 @@ async def threads(
 
     async def read(size: int, at: str) -> tuple[list[Any], str]:
         request = pb.ListThreadsRequest(agent=agent, page_size=size, page_token=at)
+        set_times(request, since, "")
         page = await mesh.messages.ListThreads(request)
         return [shapes.thread(each) for each in page.threads], page.next_page_token
 

@@ -10,6 +10,7 @@ import typer
 
 from hopline_cli.output import Output
 from hopline_cli.secret import save_token
+from hopline_cli.times import UNITS
 from hopline_cli.verbs import Cursor, Limit, TokenFile, command
 
 if TYPE_CHECKING:
@@ -169,9 +170,6 @@ async def create_token(
     out.result(found, f"token {found['id']} created for {given[0][1]}", save_token(token_file, made.token))
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "": 1}
-
-
 def seconds_until(text: str, now: float) -> int:
     """Return how long until `--expires`: a duration or a moment; 0 for none, that is never."""
     from hopline_rpc.clock import parse_rfc3339
@@ -180,7 +178,7 @@ def seconds_until(text: str, now: float) -> int:
         return 0
     duration = re.fullmatch(r"(\d{1,9})([smhd]?)", text)
     try:
-        left = int(duration[1]) * _UNITS[duration[2]] if duration else int(parse_rfc3339(text) - now)
+        left = int(duration[1]) * UNITS[duration[2]] if duration else int(parse_rfc3339(text) - now)
     except ValueError:
         raise typer.BadParameter(
             f"{text!r} is neither a duration (90s, 15m, 12h, 30d) nor a time (2027-01-31T00:00:00Z)",

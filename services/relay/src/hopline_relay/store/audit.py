@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Connection, select, update
 
 from hopline_relay.store.book import Book
-from hopline_relay.store.schema import audit_events, audit_sources, heads
+from hopline_relay.store.schema import audit_cuts, audit_events, audit_sources, heads, threads
 from hopline_relay.store.sql import Record, insert
+
+# So many events are looked at for one page where no index knows which of them match.
+LOOKED_AT: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +25,48 @@ class Filter:
     action: str = ""
     since: float = 0.0
     until: float = 0.0
+    thread_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page: its events, the number up to which was looked, and whether there is something beyond."""
+
+    rows: list[Record]
+    reached: int
+    more: bool
 
 
 def read(
     connection: Connection, wanted: Filter, *, after: int, before: int, descending: bool, most: int
-) -> list[Record]:
+) -> Found:
     """Return events with `after` < number < `before`, in order, or the newest first."""
-    if wanted.since:
-        after = max(after, _first_at(connection, wanted.workspace_id, wanted.since) - 1)
+    workspace_id, since = wanted.workspace_id, wanted.since
+    before = min(before, last_seq(connection, workspace_id) + 1)
+    if wanted.thread_id:
+        began = _began(connection, workspace_id, wanted.thread_id)
+        if began is None:
+            return Found([], after, more=False)
+        since = max(since, began)
+    if since:
+        after = max(after, _first_at(connection, workspace_id, since) - 1)
     if wanted.until:
-        before = min(before, _first_at(connection, wanted.workspace_id, wanted.until))
+        before = min(before, _first_at(connection, workspace_id, wanted.until))
+    low, high = after, before
+    if wanted.action or wanted.thread_id:
+        low = max(low, high - LOOKED_AT - 1) if descending else low
+        high = high if descending else min(high, low + LOOKED_AT + 1)
+    rows = _matching(connection, wanted, low, high, descending=descending, most=most + 1)
+    if len(rows) > most:
+        return Found(rows[:most], rows[most - 1].seq, more=True)
+    if descending:
+        return Found(rows, low + 1, more=low > after)
+    return Found(rows, high - 1, more=high < before)
+
+
+def _matching(
+    connection: Connection, wanted: Filter, after: int, before: int, *, descending: bool, most: int
+) -> list[Record]:
     base = select(audit_events).where(
         audit_events.c.workspace_id == wanted.workspace_id,
         audit_events.c.seq > after,
@@ -38,6 +74,8 @@ def read(
     )
     if wanted.action:
         base = base.where(audit_events.c.action.startswith(wanted.action, autoescape=True))
+    if wanted.thread_id:
+        base = base.where(audit_events.c.thread_id == wanted.thread_id)
     order = audit_events.c.seq.desc() if descending else audit_events.c.seq
     base = base.order_by(order).limit(most)
     if wanted.agents is None:
@@ -50,6 +88,14 @@ def read(
     return [found[seq] for seq in pick(most, found)]
 
 
+def _began(connection: Connection, workspace_id: str, thread_id: str) -> float | None:
+    query = select(threads.c.created_at).where(
+        threads.c.workspace_id == workspace_id, threads.c.id == thread_id
+    )
+    began: float | None = connection.execute(query).scalar()
+    return began
+
+
 def last_seq(connection: Connection, workspace_id: str) -> int:
     """Return the number of a workspace's newest event; 0 before the first."""
     query = select(heads.c.audit_seq).where(heads.c.workspace_id == workspace_id)
@@ -58,7 +104,9 @@ def last_seq(connection: Connection, workspace_id: str) -> int:
 
 def _first_at(connection: Connection, workspace_id: str, at: float) -> int:
     """Return the number of the first event at `at` or later: numbers have no gaps and grow with time."""
-    low, high = 1, last_seq(connection, workspace_id) + 1
+    cut = select(audit_cuts.c.seq).where(audit_cuts.c.workspace_id == workspace_id)
+    low = (connection.execute(cut).scalar() or 0) + 1
+    high = last_seq(connection, workspace_id) + 1
     query = select(audit_events.c.at).where(audit_events.c.workspace_id == workspace_id)
     while low < high:
         middle = (low + high) // 2
