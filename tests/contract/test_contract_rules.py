@@ -19,6 +19,7 @@ NEEDED = {
     "hopline.registry.v1.WorkspaceService",
     "hopline.relay.v1.AuditService",
     "hopline.relay.v1.DelegationService",
+    "hopline.relay.v1.EscalationService",
     "hopline.relay.v1.MessageService",
     "hopline.relay.v1.SessionService",
     "hopline.runtime.v1.TunnelService",

@@ -53,7 +53,7 @@ async def betrayed(tmp_path: Path) -> AsyncIterator[Asker]:
 async def test_one_more_look_into_the_record_would_be_seen_at_every_door(betrayed: Asker) -> None:
     for door in DOORS:
         async with door(betrayed) as found:
-            question = next(each for each in found if "session_id by id" in each.name and "heck" in each.name)
+            question = next(each for each in found if each.name.endswith("heck session_id by id"))
             pair = {why: question.references[why] for why in ("between others", "never there")}
             seen = await leaks(replace(question, references=pair), betrayed.space.mesh.up.pid, first=50)
             assert list(seen) == ["between others"], question.name

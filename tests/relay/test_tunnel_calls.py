@@ -336,7 +336,7 @@ async def test_a_send_with_a_credential_that_was_taken_away_is_not_made(mesh: Fa
 async def test_a_send_that_takes_too_long_is_answered_and_made_all_the_same(
     mesh: FakeMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = {**tunnel_calls._RULES, "Send": replace(tunnel_calls._RULES["Send"], deadline=0.02)}
+    short = {**tunnel_calls._RULES, "send": replace(tunnel_calls._RULES["send"], deadline=0.02)}
     monkeypatch.setattr(tunnel_calls, "_RULES", short)
     worker = await attached(mesh)
     gate = mesh.handlers.gates.setdefault("send", asyncio.Event())

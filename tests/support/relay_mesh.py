@@ -25,6 +25,7 @@ from hopline.relay.v1 import audit_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1.audit_pb2_grpc import AuditServiceStub
 from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
+from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
 from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
 from hopline_quota.app import SERVICE as QUOTA
@@ -120,6 +121,11 @@ class Caller:
     def turns(self) -> Any:
         """DelegationService."""
         return DelegationServiceStub(self._channel("relay"))
+
+    @property
+    def escalations(self) -> Any:
+        """EscalationService."""
+        return EscalationServiceStub(self._channel("relay"))
 
     @property
     def audit(self) -> Any:

@@ -7,7 +7,7 @@ import sys
 import typer
 from typer.exceptions import Abort, TyperException
 
-from hopline_cli.commands import agents, audit, credit, export, look, manage, run, talk, trace, verify
+from hopline_cli.commands import agents, audit, credit, export, look, manage, owner, run, talk, trace, verify
 from hopline_cli.output import report
 from hopline_cli.verbs import USAGE
 
@@ -32,6 +32,7 @@ app.add_typer(talk.app)
 app.add_typer(look.app)
 look.threads.add_typer(export.threads)
 app.add_typer(look.threads, name="threads")
+app.add_typer(owner.app)
 audit.app.add_typer(verify.app)
 audit.app.add_typer(export.audit)
 app.add_typer(audit.app, name="audit")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hopline.registry.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub
     from hopline.relay.v1.audit_pb2_grpc import AuditServiceAsyncStub
     from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceAsyncStub
+    from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceAsyncStub
     from hopline.relay.v1.message_pb2_grpc import MessageServiceAsyncStub
     from hopline.relay.v1.session_pb2_grpc import SessionServiceAsyncStub
 
@@ -135,6 +136,13 @@ class Mesh:
         from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
 
         return DelegationServiceStub(self.channel("relay"))
+
+    @property
+    def escalations(self) -> EscalationServiceAsyncStub:
+        """Questions to owners."""
+        from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
+
+        return EscalationServiceStub(self.channel("relay"))
 
     @property
     def events(self) -> AuditServiceAsyncStub:

@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hopline.common.v1 import options_pb2
 from hopline.quota.v1 import credit_pb2
 from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
-from hopline.relay.v1 import audit_pb2, delegation_pb2, message_pb2, session_pb2
+from hopline.relay.v1 import audit_pb2, delegation_pb2, escalation_pb2, message_pb2, session_pb2
 from hopline_rpc.clock import from_timestamp, rfc3339
 
 Json = dict[str, Any]
@@ -154,6 +154,7 @@ def message(value: message_pb2.Message) -> Json:
         "payload": payload(value.payload_json),
         "in_reply_to": value.in_reply_to or None,
         "reply_expected": value.reply_expected,
+        "escalation_id": value.escalation_id or None,
         "depth": value.depth,
         "created_at": time(value, "created_at"),
         "deliveries": [delivery(each) for each in value.deliveries],
@@ -279,3 +280,26 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value
+
+
+def escalation(value: escalation_pb2.Escalation) -> Json:
+    """Return a question to an owner with all that is known of it."""
+    ended = value.HasField("ended_by")
+    return {
+        "id": value.id,
+        "escalation_id": value.id,
+        "agent": party(value.agent),
+        "owner": party(value.owner),
+        "question": value.question,
+        "options": list(value.options),
+        "status": enum(escalation_pb2.EscalationStatus, "ESCALATION_STATUS_", value.status),
+        "answer": value.answer or None,
+        "ended_by": party(value.ended_by) if ended else None,
+        "session_id": value.session_id,
+        "turn_id": value.turn_id or None,
+        "thread_id": value.thread_id,
+        "depth": value.depth,
+        "created_at": time(value, "created_at"),
+        "expires_at": time(value, "expires_at"),
+        "ended_at": time(value, "ended_at"),
+    }

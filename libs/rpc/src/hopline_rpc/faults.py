@@ -28,6 +28,9 @@ Point = Literal[
     "relay.answer_admitted",
     "relay.ended",
     "relay.told",
+    # A question to an owner, and its answer.
+    "relay.escalation_asked",
+    "relay.escalation_ended",
     # A worker's side of a turn.
     "worker.started",
     "worker.accepted",

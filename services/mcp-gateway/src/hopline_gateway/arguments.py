@@ -11,7 +11,7 @@ from typing import Any, Final
 import jsonschema
 from hopline_rpc.errors import HoplineError
 
-from hopline_gateway.toolkit import MAX_TEXT, Tool
+from hopline_gateway.toolkit import MAX_QUESTION, MAX_TEXT, Tool
 
 Violation = tuple[str, str]
 # jsonschema's `ValidationError`; its attributes are typed as perhaps unset.
@@ -19,7 +19,7 @@ Finding = Any
 
 MAX_DEPTH: Final = 64
 _MAX_NAMED: Final = 5
-_BYTES: Final[Mapping[str, int]] = {"text": MAX_TEXT}
+_BYTES: Final[Mapping[str, int]] = {"text": MAX_TEXT, "question": MAX_QUESTION}
 _TYPES: Final[Mapping[str, str]] = {
     "string": "text in quotes",
     "integer": "a whole number",
@@ -29,6 +29,7 @@ _TYPES: Final[Mapping[str, str]] = {
 }
 _IDS: Final[Mapping[str, str]] = {
     "agt": "an agent's",
+    "esc": "a question's",
     "msg": "a message's",
     "ses": "a session's",
     "thr": "a thread's",
@@ -198,7 +199,7 @@ def _sizes(arguments: Mapping[str, Any]) -> Iterator[Violation]:
             if size > limit:
                 yield (
                     name,
-                    f"{size} bytes; the limit is {limit} (64 KiB); shorten or split it",
+                    f"{size} bytes; the limit is {limit} ({limit // 1024} KiB); shorten or split it",
                 )
 
 

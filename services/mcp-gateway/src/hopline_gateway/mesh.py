@@ -9,7 +9,12 @@ from typing import Final, TypeVar
 import grpc.aio
 from hopline.quota.v1 import usage_pb2_grpc
 from hopline.registry.v1 import visibility_pb2_grpc
-from hopline.relay.v1 import delegation_pb2_grpc, message_pb2_grpc, session_pb2_grpc
+from hopline.relay.v1 import (
+    delegation_pb2_grpc,
+    escalation_pb2_grpc,
+    message_pb2_grpc,
+    session_pb2_grpc,
+)
 from hopline_rpc.auth import AUTHORIZATION
 from hopline_rpc.errors import from_rpc_error
 from hopline_rpc.principals import Principal
@@ -37,6 +42,7 @@ class Mesh:
         self.messages = message_pb2_grpc.MessageServiceStub(relay)
         self.sessions = session_pb2_grpc.SessionServiceStub(relay)
         self.delegation = delegation_pb2_grpc.DelegationServiceStub(relay)
+        self.escalations = escalation_pb2_grpc.EscalationServiceStub(relay)
         self.usage = usage_pb2_grpc.UsageServiceStub(quota)
 
 

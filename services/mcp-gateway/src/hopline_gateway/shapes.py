@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hopline.relay.v1 import message_pb2
+from hopline.relay.v1 import escalation_pb2, message_pb2
 from hopline_rpc.clock import from_timestamp, rfc3339
 
-from hopline_gateway.texts import Foreign
+from hopline_gateway.texts import Foreign, OwnersWords
 
 Json = dict[str, Any]
 
@@ -19,6 +19,10 @@ _STATES = {
 _STATUSES = {
     value.number: value.name.removeprefix("TURN_STATUS_").lower()
     for value in message_pb2.TurnStatus.DESCRIPTOR.values
+}
+_ESCALATIONS = {
+    value.number: value.name.removeprefix("ESCALATION_STATUS_").lower()
+    for value in escalation_pb2.EscalationStatus.DESCRIPTOR.values
 }
 
 
@@ -50,7 +54,7 @@ def delivery(value: message_pb2.Delivery) -> Json:
 def message(value: message_pb2.Message) -> Json:
     """Return a message with all that is known of it; its own text is marked as foreign."""
     sender = getattr(value, "from")  # a keyword of Python
-    return {
+    found: Json = {
         "id": value.id,
         "message_id": value.id,
         "thread_id": value.thread_id,
@@ -60,13 +64,23 @@ def message(value: message_pb2.Message) -> Json:
         "provenance": {"display": sender.display, "kind": sender.kind, "depth": value.depth},
         "reply_expected": value.reply_expected,
         "subject": Foreign(value.subject) if value.subject else None,
-        "body": Foreign(value.body),
+        "body": _body(value, sender.kind),
         "payload": payload(value.payload_json),
         "in_reply_to": value.in_reply_to or None,
         "depth": value.depth,
         "created_at": rfc3339(from_timestamp(value.created_at)),
         "deliveries": [delivery(each) for each in value.deliveries],
     }
+    if value.escalation_id:
+        found["escalation_id"] = value.escalation_id
+    return found
+
+
+def _body(value: message_pb2.Message, sender_kind: str) -> str:
+    """Mark a message's text as whose it is: an owner's answer is not some agent's words."""
+    if value.escalation_id and sender_kind == "user":
+        return OwnersWords(value.body)
+    return Foreign(value.body)
 
 
 def payload(text: str) -> Any:
@@ -101,4 +115,16 @@ def turn(value: message_pb2.TurnView) -> Json:
         # Why a worker's turn failed is in the worker's own words.
         said = Foreign(value.error.message) if value.error.code == "turn_failed" else value.error.message
         found["error"] = {"code": value.error.code, "message": said}
+    return found
+
+
+def escalation(value: escalation_pb2.Escalation) -> Json:
+    """Return what an agent learns of its question: `{escalation_id, status, answer?, ...}`."""
+    found: Json = {"escalation_id": value.id, "status": _ESCALATIONS[value.status]}
+    if value.status == escalation_pb2.ESCALATION_STATUS_ANSWERED:
+        found["answer"] = OwnersWords(value.answer)
+        found["answered_by"] = value.ended_by.name
+    elif value.answer:
+        found["answer"] = value.answer
+    found["expires_at"] = rfc3339(from_timestamp(value.expires_at))
     return found

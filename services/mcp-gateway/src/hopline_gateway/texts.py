@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from hopline_rpc.fence import NOTICE, draw_boundary, fence
+from hopline_rpc.fence import NOTICE, OWNERS_MARK, OWNERS_NOTICE, draw_boundary, fence
 
 # A payload is foreign whatever its type; a JSON value cannot carry a mark of its own.
 _PAYLOAD: Final = "payload"
@@ -23,37 +23,44 @@ class Foreign(str):
     __slots__ = ()
 
 
+class OwnersWords(str):
+    """What the agent's owner, or who answers for them, said to a question of the agent's."""
+
+    __slots__ = ()
+
+
 def as_text(headline: str, structured: dict[str, Any]) -> str:
     """Return a headline and every fact of a structured result."""
-    foreign = list(_foreign(structured))
-    boundary = draw_boundary(foreign) if foreign else ""
+    fenced = list(_fenced(structured))
+    boundary = draw_boundary(text for _, text in fenced) if fenced else ""
     lines = [headline] if headline else []
-    if foreign:
-        lines.append(NOTICE)
+    # By another agent, or by the owner; a result that holds both says which marks are whose.
+    lines.extend(dict.fromkeys(notice for notice, _ in fenced))
     lines.extend(_lines(structured, "", boundary))
     return "\n".join(lines)
 
 
 def _fenceable(key: str, value: Any) -> str | None:
     """Return what has to stand inside a fence; None for a value of ours."""
-    if isinstance(value, Foreign):
+    if isinstance(value, Foreign | OwnersWords):
         return str(value)
     if key == _PAYLOAD and value is not None:
         return json.dumps(value, ensure_ascii=False)
     return None
 
 
-def _foreign(mapping: dict[str, Any]) -> Iterator[str]:
+def _fenced(mapping: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what will stand inside fences, each with the line that says whose words it is."""
     for key, value in mapping.items():
         text = _fenceable(key, value)
         if text is not None:
-            yield text
+            yield (OWNERS_NOTICE if isinstance(value, OwnersWords) else NOTICE), text
         elif isinstance(value, dict):
-            yield from _foreign(value)
+            yield from _fenced(value)
         elif isinstance(value, list):
             for item in value:
                 if isinstance(item, dict):
-                    yield from _foreign(item)
+                    yield from _fenced(item)
 
 
 def _lines(mapping: dict[str, Any], indent: str, boundary: str) -> Iterator[str]:
@@ -61,7 +68,7 @@ def _lines(mapping: dict[str, Any], indent: str, boundary: str) -> Iterator[str]
         text = _fenceable(key, value)
         if text is not None:
             yield f"{indent}{key}:"
-            yield fence(text, boundary, key)
+            yield fence(text, boundary, OWNERS_MARK if isinstance(value, OwnersWords) else key)
         elif isinstance(value, dict) and value:
             yield f"{indent}{key}:"
             yield from _lines(value, indent + "  ", boundary)

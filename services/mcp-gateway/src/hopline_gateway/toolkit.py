@@ -19,6 +19,7 @@ Answer = TypeVar("Answer")
 
 MAX_WAIT: Final = 50
 MAX_TEXT: Final = 65_536
+MAX_QUESTION: Final = 8_192
 MAX_PAYLOAD: Final = 16_384
 MAX_PAGE: Final = 200
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from hopline.relay.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
 from hopline.relay.v1.delegation_pb2_grpc import add_DelegationServiceServicer_to_server
+from hopline.relay.v1.escalation_pb2_grpc import add_EscalationServiceServicer_to_server
 from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_server
 from hopline.relay.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
 from hopline.runtime.v1.tunnel_pb2_grpc import add_TunnelServiceServicer_to_server
@@ -26,20 +27,25 @@ from hopline_relay.claims import Claims
 from hopline_relay.delegations import Delegations
 from hopline_relay.dispatch import Dispatcher
 from hopline_relay.endings import Endings
+from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.handover import HandOver
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
+from hopline_relay.owners import Owners
+from hopline_relay.questions import Questions
 from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
 from hopline_relay.sealing import Sealer
 from hopline_relay.sends import Sends
 from hopline_relay.servicers.audit import AuditServicer
 from hopline_relay.servicers.delegations import DelegationServicer
+from hopline_relay.servicers.escalations import EscalationServicer
 from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
 from hopline_relay.servicers.sessions import SessionServicer
 from hopline_relay.sessions import Sessions
 from hopline_relay.settings import DATABASE_FILE, RelaySettings
 from hopline_relay.signals import Signals
+from hopline_relay.slots import Slots
 from hopline_relay.starts import Starts
 from hopline_relay.sweep import Sweep
 from hopline_relay.takeover import TakeOver
@@ -122,16 +128,20 @@ class Relay:
             clock,
         )
         self.authenticator = self._guard.authenticator
-        asks = Asks(
-            journal, directory, admission, sends, waits, hand_over, endings, signals, inboxes, ids, clock
+        slots, views = Slots(admission, signals, clock), Views(directory)
+        asks = Asks(journal, directory, sends, waits, hand_over, endings, slots, inboxes, ids, clock)
+        questions = Questions(
+            journal, directory, waits, hand_over, endings, slots, inboxes, views, settings, ids, clock
         )
-        self.sweep = Sweep(journal, directory, admission, endings, cancels, turns, signals, clock)
-        self._departures = recovery.Departures(journal, directory, sends, cancels, turns, signals)
+        self._escalation_ends = ends = EscalationEnds(
+            journal, directory, waits, hand_over, signals, ids, clock
+        )
+        self.sweep = Sweep(journal, directory, admission, endings, cancels, turns, ends, signals, clock)
+        self._departures = recovery.Departures(journal, directory, sends, cancels, ends, turns, signals)
         self._takeover = TakeOver(registry, journal, clock)
         self.sealer = Sealer(journal, clock)
 
-        views = Views(directory)
-        self.handlers = MessageHandlers(sends, asks, inbox, views)
+        self.handlers = MessageHandlers(sends, asks, questions, inbox, views)
         self.server = Server(
             self.name,
             authenticator=self._guard.authenticator,
@@ -170,6 +180,8 @@ class Relay:
         server.add(add_SessionServiceServicer_to_server, SessionServicer(sessions, asks))
         delegations = Delegations(journal, directory, cancels, inbox, views, pager)
         server.add(add_DelegationServiceServicer_to_server, DelegationServicer(delegations))
+        owners = Owners(journal, directory, self._escalation_ends, views, pager)
+        server.add(add_EscalationServiceServicer_to_server, EscalationServicer(self.handlers, owners))
         verifying = Verifying(journal, directory, self.sealer)
         audit = Audit(journal, directory, pager)
         server.add(add_AuditServiceServicer_to_server, AuditServicer(audit, verifying))

@@ -14,25 +14,22 @@ from hopline_directory.records import VIEWER
 from hopline_rpc.clock import Clock
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection, bindparam, or_, select, update
+from sqlalchemy import Connection, or_, select
 
-from hopline_relay.admission import Admission
 from hopline_relay.callers import Inboxes, no_session, no_turn, stand
-from hopline_relay.domain.values import Actor, Fault, clamp_wait
+from hopline_relay.domain.values import Fault, clamp_wait
 from hopline_relay.drafts import Draft
 from hopline_relay.endings import Endings
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import Journal
 from hopline_relay.sends import Sends
-from hopline_relay.signals import Signals
-from hopline_relay.store import queues, waiting
-from hopline_relay.store import turns as turn_store
+from hopline_relay.slots import Slots
+from hopline_relay.store import escalating, queues, waiting, wakes
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.facts import Names, look_up
 from hopline_relay.store.schema import debts, deliveries, messages, turns
-from hopline_relay.store.sql import Record, Statement
-from hopline_relay.store.turns import Ended
+from hopline_relay.store.sql import Record
 from hopline_relay.view import turn_view
 from hopline_relay.waits import Outcome, Waiter, Waits
 
@@ -42,6 +39,8 @@ class _Watched:
     """A turn that somebody looks at, and what is known of its outcome."""
 
     turn: Record
+    # `queued`, `running` or `waiting_for_owner`, as long as there is no outcome.
+    state: str
     debt: Record | None
     reply: Record | None
 
@@ -70,24 +69,22 @@ class Asks:
         self,
         journal: Journal,
         directory: Directory,
-        admission: Admission,
         sends: Sends,
         waits: Waits,
         hand_over: HandOver,
         endings: Endings,
-        signals: Signals,
+        slots: Slots,
         inboxes: Inboxes,
         ids: IdMaker,
         clock: Clock,
     ) -> None:
         self._journal = journal
         self._directory = directory
-        self._admission = admission
         self._sends = sends
         self._waits = waits
         self._hand_over = hand_over
         self._endings = endings
-        self._signals = signals
+        self._slots = slots
         self._inboxes = inboxes
         self._ids = ids
         self._clock = clock
@@ -107,7 +104,7 @@ class Asks:
                     draft.principal, copy.turn_id, seconds, from_turn_id=waiter.slot_turn_id if waiter else ""
                 )
             if waiter is not None:
-                outcome = await self._wait(waiter, seconds, waiter.slot_turn_id)
+                outcome = await self._slots.wait(waiter, seconds, waiter.slot_turn_id)
         except BaseException:
             if waiter is not None:
                 self._gone(waiter)
@@ -151,19 +148,6 @@ class Asks:
 
     # --- waiting ----------------------------------------------------------------------------------
 
-    async def _wait(self, waiter: Waiter, seconds: int, turn_id: str) -> Outcome | None:
-        """Wait, with the run slot of the turn that the call comes from given back meanwhile."""
-        workspace_id = waiter.key[0]
-        if waiter.outcome is not None or not turn_id:
-            return await waiter.wait(self._clock, seconds)
-        try:
-            # In here: it may be heard although the call is cancelled before it comes back.
-            await self._admission.set_waiting(workspace_id, turn_id, waiting=True)
-            self._signals.slot_free([workspace_id])
-            return await waiter.wait(self._clock, seconds)
-        finally:
-            self._admission.post_waiting(workspace_id, turn_id, waiting=False)
-
     def _gone(self, waiter: Waiter) -> None:
         """End a wait whose call was cancelled: what it was handed in the meantime is delivered instead."""
         self._waits.leave(waiter)
@@ -175,9 +159,13 @@ class Asks:
         self._waits.forget(workspace_id, waiter.id)
 
     async def _state_of(self, workspace_id: str, turn_id: str) -> str:
-        rows = await self._journal.read(lambda connection: queues.find(connection, {(workspace_id, turn_id)}))
-        row = rows.get((workspace_id, turn_id))
-        return row.state if row is not None and row.state in ("queued", "running") else "running"
+        key = (workspace_id, turn_id)
+
+        def read(connection: Connection) -> str:
+            row = queues.find(connection, {key}).get(key)
+            return "running" if row is None else _state(connection, row)
+
+        return await self._journal.read(read)
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -195,7 +183,7 @@ class Asks:
             await self._take(principal, watched.debt)
         turn = watched.turn
         return turn_view(
-            turn.state if turn.state in ("queued", "running") else "running",
+            watched.state,
             outcome,
             session_id=turn.session_id,
             turn_id=turn.id,
@@ -225,7 +213,7 @@ class Asks:
             # It may have ended between the look and the registration.
             outcome = (await self._watch(principal, turn.id)).outcome
             if outcome is None:
-                outcome = await self._wait(waiter, seconds, from_turn_id)
+                outcome = await self._slots.wait(waiter, seconds, from_turn_id)
         except BaseException:
             self._gone(waiter)
             raise
@@ -238,20 +226,22 @@ class Asks:
     async def _watch(self, principal: Principal, turn_id: str) -> _Watched:
         key = (principal.workspace_id, turn_id)
 
-        def read(connection: Connection) -> tuple[Record | None, Record | None, Record | None]:
+        def read(connection: Connection) -> _Watched | None:
             turn = by_id(connection, turns, {key}).get(key)
             debt = by_id(connection, debts, {key}, debts.c.turn_id).get(key)
+            # What lies between others is not even read: it would show in the time.
+            if turn is None or not self._may_watch(principal, turn):
+                return None
             reply = None
-            # An answer between others is not even read: its size would show in the time.
-            if debt is not None and debt.reply_message_id and turn and self._may_watch(principal, turn):
+            if debt is not None and debt.reply_message_id:
                 reply_key = (key[0], debt.reply_message_id)
                 reply = by_id(connection, messages, {reply_key}).get(reply_key)
-            return turn, debt, reply
+            return _Watched(turn, _state(connection, turn), debt, reply)
 
-        turn, debt, reply = await self._journal.read(read)
-        if turn is None or not self._may_watch(principal, turn):
+        watched = await self._journal.read(read)
+        if watched is None:
             raise no_turn(turn_id)
-        return _Watched(turn, debt, reply)
+        return watched
 
     def _may_watch(self, principal: Principal, turn: Record) -> bool:
         if turn.caused_by_id == principal.id:
@@ -292,15 +282,13 @@ class Asks:
         await self._endings.tell_quota(rows)
 
 
-_TAKE = Statement(
-    update(deliveries)
-    .where(
-        deliveries.c.workspace_id == bindparam("workspace"),
-        deliveries.c.message_id == bindparam("message"),
-        deliveries.c.recipient_id == bindparam("recipient"),
-    )
-    .values(state="taken", turn_id="")
-)
+def _state(connection: Connection, turn: Record) -> str:
+    """Return what a turn does that is asked for before its outcome is known."""
+    if turn.state == "running" and escalating.waits_for_owner(connection, turn):
+        return "waiting_for_owner"
+    return str(turn.state) if turn.state in ("queued", "running") else "running"
+
+
 _ANSWERS = select(deliveries).join(
     messages,
     (messages.c.workspace_id == deliveries.c.workspace_id) & (messages.c.id == deliveries.c.message_id),
@@ -317,26 +305,4 @@ def _drop_wake(book: Book, debt: Record, principal_id: str) -> list[Record]:
         deliveries.c.recipient_id == principal_id,
         deliveries.c.state == "queued",
     )
-    dropped: list[Record] = []
-    for delivery in book.connection.execute(query).all():
-        wake = Ended(
-            debt.workspace_id,
-            delivery.turn_id,
-            ("queued",),
-            "canceled",
-            "taken",
-            fault=Fault("canceled", "its answer was handed over before"),
-            actor=Actor("agent", principal_id),
-        )
-        rows = turn_store.finish(book, [wake])
-        if rows:
-            _TAKE.run(
-                book.connection,
-                {
-                    "workspace": debt.workspace_id,
-                    "message": delivery.message_id,
-                    "recipient": principal_id,
-                },
-            )
-        dropped.extend(rows)
-    return dropped
+    return wakes.drop(book, book.connection.execute(query).all())

@@ -138,3 +138,10 @@ def no_thread(thread_id: str) -> HoplineError:
 def no_turn(turn_id: str) -> HoplineError:
     """Return the one answer for a turn that does not exist or that the caller may not know of."""
     return HoplineError("not_found", f"there is no turn {turn_id!r}", details={"turn_id": turn_id})
+
+
+def no_escalation(escalation_id: str) -> HoplineError:
+    """Return the one answer for a question that does not exist or that the caller may not know of."""
+    return HoplineError(
+        "not_found", f"there is no question {escalation_id!r}", details={"escalation_id": escalation_id}
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock
 from hopline_rpc.ids import IdMaker
@@ -17,12 +19,26 @@ from hopline_relay.store import waiting
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.outgoing import Copy, Outgoing
-from hopline_relay.store.schema import debts, deliveries, messages, turns
+from hopline_relay.store.schema import debts, deliveries, escalations, messages, turns
 from hopline_relay.store.sql import Record, Statement, insert
 from hopline_relay.store.writing import turn_row, write
 
 Key = tuple[str, str]
-"""(workspace id, id of the turn that owed the answer)"""
+"""(workspace id, id of the turn that owed the answer, or of the question to an owner)"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wake:
+    """A message that was handed over to nobody, and the turn of whom that will take it.
+
+    `asking_turn_id`: the turn that asked.
+    """
+
+    message: Record
+    agent_id: str
+    session_id: str
+    asking_turn_id: str
+    turn_id: str
 
 
 class HandOver:
@@ -63,6 +79,7 @@ class HandOver:
 
     def _deliver(self, book: Book, fresh: dict[Key, str]) -> set[tuple[str, str]]:
         """Queue a wake for every answer that was handed to nobody; returns whom."""
+        woken = self._deliver_owners_answers(book, fresh)
         owed = by_id(book.connection, debts, fresh, debts.c.turn_id)
         ended = {
             key: row for key, row in owed.items() if row.state != "open" and row.creditor_kind == "agent"
@@ -75,20 +92,40 @@ class HandOver:
         asks = by_id(
             book.connection, messages, {(row.workspace_id, row.message_id) for row in ended.values()}
         )
-        woken = set()
         for key, debt in ended.items():
-            creditor = self._directory.agent(debt.workspace_id, debt.creditor_id)
-            if creditor is None or creditor.deleted or not debt.creditor_session_id:
+            if not self._is_there(debt.workspace_id, debt.creditor_id) or not debt.creditor_session_id:
                 continue
             reply = replies.get((debt.workspace_id, debt.reply_message_id))
             queue_seconds = self._directory.policy(debt.workspace_id).queue_seconds
             if reply is not None:
-                done = _wake(book, debt, reply, fresh[key], queue_seconds)
+                wake = _Wake(
+                    reply, debt.creditor_id, debt.creditor_session_id, debt.creditor_turn_id, fresh[key]
+                )
+                done = _wake(book, wake, queue_seconds)
             else:
                 done = self._give_notice(book, debt, asks[debt.workspace_id, debt.message_id], queue_seconds)
             if done:
                 woken.add((debt.workspace_id, debt.creditor_id))
         return woken
+
+    def _deliver_owners_answers(self, book: Book, fresh: dict[Key, str]) -> set[Key]:
+        woken = set()
+        ended = by_id(book.connection, escalations, fresh)
+        keys = {(row.workspace_id, row.answer_message_id) for row in ended.values()}
+        said = by_id(book.connection, messages, keys)
+        for key, row in ended.items():
+            answer = said.get((row.workspace_id, row.answer_message_id))
+            if answer is None or not self._is_there(row.workspace_id, row.agent_id):
+                continue
+            queue_seconds = self._directory.policy(row.workspace_id).queue_seconds
+            wake = _Wake(answer, row.agent_id, row.session_id, row.turn_id, fresh[key])
+            if _wake(book, wake, queue_seconds):
+                woken.add((row.workspace_id, row.agent_id))
+        return woken
+
+    def _is_there(self, workspace_id: str, agent_id: str) -> bool:
+        agent = self._directory.agent(workspace_id, agent_id)
+        return agent is not None and not agent.deleted
 
     def _give_notice(self, book: Book, debt: Record, asked: Record, queue_seconds: float) -> bool:
         if _has_notice(book, debt):
@@ -119,48 +156,49 @@ _UNTAKE = Statement(
 )
 
 
-def _wake(book: Book, debt: Record, reply: Record, turn_id: str, queue_seconds: float) -> bool:
+def _wake(book: Book, wake: _Wake, queue_seconds: float) -> bool:
     """Mark an answer as untaken and queue the turn that will take it."""
+    message = wake.message
     values = {
-        "workspace": debt.workspace_id,
-        "message": reply.id,
-        "recipient": debt.creditor_id,
-        "turn": turn_id,
+        "workspace": message.workspace_id,
+        "message": message.id,
+        "recipient": wake.agent_id,
+        "turn": wake.turn_id,
     }
     if _UNTAKE.run(book.connection, values) != 1:
         return False
     copy = Copy(
         kind="agent",
-        id=debt.creditor_id,
-        session_id=debt.creditor_session_id,
-        turn_id=turn_id,
-        ordinal=book.ordinal(debt.workspace_id),
+        id=wake.agent_id,
+        session_id=wake.session_id,
+        turn_id=wake.turn_id,
+        ordinal=book.ordinal(message.workspace_id),
     )
-    outgoing = _as_written(book, debt, reply, queue_seconds)
-    insert(book.connection, turns, [turn_row(book, outgoing, copy)])
+    insert(book.connection, turns, [turn_row(book, _as_written(book, wake, queue_seconds), copy)])
     return True
 
 
-def _as_written(book: Book, debt: Record, reply: Record, queue_seconds: float) -> Outgoing:
-    asking = by_id(book.connection, turns, {(debt.workspace_id, debt.creditor_turn_id)})
-    chain = asking[debt.workspace_id, debt.creditor_turn_id].chain if asking else ""
+def _as_written(book: Book, wake: _Wake, queue_seconds: float) -> Outgoing:
+    message = wake.message
+    asking = by_id(book.connection, turns, {(message.workspace_id, wake.asking_turn_id)})
+    chain = asking[message.workspace_id, wake.asking_turn_id].chain if asking else ""
     return Outgoing(
-        workspace_id=reply.workspace_id,
-        id=reply.id,
-        kind=reply.kind,
-        sender=Actor(reply.from_kind, reply.from_id),
-        turn_id=reply.from_turn_id,
-        thread_id=reply.thread_id,
+        workspace_id=message.workspace_id,
+        id=message.id,
+        kind=message.kind,
+        sender=Actor(message.from_kind, message.from_id),
+        turn_id=message.from_turn_id,
+        thread_id=message.thread_id,
         opens_thread=False,
-        depth=reply.depth,
-        from_depth=reply.from_depth,
-        root_id=reply.root_id,
-        admitted_as=reply.admitted_as,
-        day=reply.day,
-        traceparent=reply.traceparent,
+        depth=message.depth,
+        from_depth=message.from_depth,
+        root_id=message.root_id,
+        admitted_as=message.admitted_as,
+        day=message.day,
+        traceparent=message.traceparent,
         queue_seconds=queue_seconds,
         chain=chain,
-        hook_generation=reply.hook_generation,
+        hook_generation=message.hook_generation,
     )
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import select, update
 
 from hopline_relay.cancel import Cancels
 from hopline_relay.domain.values import Fault
+from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.sends import Sends
@@ -59,6 +60,7 @@ class Departures:
         directory: Directory,
         sends: Sends,
         cancels: Cancels,
+        escalations: EscalationEnds,
         tunnels: Turns,
         signals: Signals,
     ) -> None:
@@ -66,6 +68,7 @@ class Departures:
         self._sends = sends
         self._directory = directory
         self._cancels = cancels
+        self._escalations = escalations
         self._tunnels = tunnels
         self._signals = signals
 
@@ -132,3 +135,4 @@ class Departures:
         # What was decided on before the agent stopped may have been written after we looked.
         await self._sends.begun_before()
         await self._cancels.agent_stopped(workspace_id, agent_id, fault, deleted=deleted)
+        await self._escalations.agent_gone(workspace_id, agent_id, fault.message)

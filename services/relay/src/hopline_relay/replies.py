@@ -8,6 +8,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import IdMaker
 
 from hopline_relay.callers import Inboxes, actor_of, no_message, require_active, stand
+from hopline_relay.domain.escalations import KIND_QUESTION
 from hopline_relay.domain.values import Actor, sibling
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.starts import assertion_of
@@ -98,6 +99,12 @@ class Replies:
     def _check_sender(self, draft: Draft, asked: Record, *, first: bool) -> None:
         """A first reply needs only a sender that still exists; a further one starts something on it."""
         principal = draft.principal
+        if asked.kind == KIND_QUESTION:
+            raise HoplineError(
+                "failed_precondition",
+                "this is a question to an agent's owner: answer it with "
+                f"`hopline answer {sibling('esc', asked.id)} TEXT`",
+            )
         if asked.from_kind == "mesh":
             raise HoplineError(
                 "failed_precondition", "this is a notice of the mesh itself; there is nobody to answer"

@@ -12,14 +12,14 @@ from hopline_directory.records import VIEWER, AgentRecord
 from hopline_rpc.clock import Clock, to_timestamp
 from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import Connection, and_, select
 
 from hopline_relay.callers import no_session
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.store import queues
 from hopline_relay.store.bulk import by_id
-from hopline_relay.store.schema import EMPTY, deliveries, messages, sessions, turns
+from hopline_relay.store.schema import EMPTY, deliveries, messages, sessions
 from hopline_relay.store.sql import Record
 from hopline_relay.turns import Turns
 from hopline_relay.view import Views
@@ -157,7 +157,7 @@ class Sessions:
         else:
             kind = "answer" if message.kind == "answer" else "message_out"
             turn_id = message.from_turn_id
-        if message.kind == "notice":
+        if message.from_kind == "mesh":
             kind = "note"
         dealt = principal.id in (session.agent_id, message.from_id)
         entry = pb.TranscriptEntry(
@@ -189,7 +189,8 @@ class Sessions:
             running = queues.running_of(connection, principal.workspace_id, principal.id)
             depth = max((row.depth for row in running), default=-1)
             if depth < 0:
-                depth = _depth_in_window(connection, principal, since)
+                ended = queues.deepest_ended(connection, principal.workspace_id, principal.id, since)
+                depth = ended.depth if ended is not None else 0
             return session, depth
 
         session, depth = await self._journal.read(read)
@@ -296,13 +297,3 @@ def _own_session(connection: Connection, principal: Principal, session_id: str) 
     else:
         query = query.where(sessions.c.channel == "mcp", sessions.c.number == 1)
     return connection.execute(query).first()
-
-
-def _depth_in_window(connection: Connection, principal: Principal, since: float) -> int:
-    query = select(func.max(turns.c.depth)).where(
-        turns.c.workspace_id == principal.workspace_id,
-        turns.c.ended_at >= since,
-        turns.c.agent_id == principal.id,
-        turns.c.started_at.is_not(None),
-    )
-    return connection.execute(query).scalar() or 0

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from hopline_rpc.settings import ServiceSettings
+from pydantic import Field
 
 DATABASE_FILE: Final = "relay.db"
 
@@ -15,3 +16,7 @@ class RelaySettings(ServiceSettings):
 
     # Where the database is kept; whoever runs all services says where.
     data: Path = Path("~/.hopline")
+    # How long a question to an owner may stay unanswered, and how many may be pending at once.
+    escalation_seconds: float = Field(default=86_400, ge=1, le=31_536_000)
+    escalations_per_agent: int = Field(default=20, ge=1, le=10_000)
+    escalations_per_session: int = Field(default=5, ge=1, le=10_000)

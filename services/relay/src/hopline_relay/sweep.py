@@ -20,6 +20,7 @@ from hopline_relay.cancel import Cancels
 from hopline_relay.domain.deadlock import Runs, stuck
 from hopline_relay.domain.values import MAX_ATTEMPTS, REQUEST_SECONDS, Fault
 from hopline_relay.endings import Ending, Endings
+from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import limits, queues
@@ -57,6 +58,7 @@ class Sweep:
         endings: Endings,
         cancels: Cancels,
         tunnels: Turns,
+        escalations: EscalationEnds,
         signals: Signals,
         clock: Clock,
     ) -> None:
@@ -66,6 +68,7 @@ class Sweep:
         self._endings = endings
         self._cancels = cancels
         self._tunnels = tunnels
+        self._escalations = escalations
         self._signals = signals
         self._clock = clock
         self._forget_at = clock.monotonic()
@@ -85,7 +88,12 @@ class Sweep:
             await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        steps: tuple[Callable[[], Awaitable[None]], ...] = (self.due, self.deadlocks, self.forget)
+        steps: tuple[Callable[[], Awaitable[None]], ...] = (
+            self.due,
+            self.deadlocks,
+            self._escalations.expire,
+            self.forget,
+        )
         while True:
             for step in steps:
                 try:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from google.protobuf import json_format
-from hopline.relay.v1.message_pb2 import DESCRIPTOR
+from hopline.relay.v1 import escalation_pb2, message_pb2
 from hopline.runtime.v1.tunnel_pb2 import Call, CallError, CallResult, RelayItem
 from hopline_rpc.calls import CallInfo, detach, set_current_call
 from hopline_rpc.deadlines import Deadlines
@@ -29,20 +29,24 @@ from hopline_relay.dispatch import Attachment
 from hopline_relay.drafts import Sent
 from hopline_relay.servicers.messages import Handed, MessageHandlers, handed
 
-_SERVICE: Final = DESCRIPTOR.services_by_name["MessageService"].full_name
+_MESSAGES: Final = message_pb2.DESCRIPTOR.services_by_name["MessageService"].full_name
+_ESCALATIONS: Final = escalation_pb2.DESCRIPTOR.services_by_name["EscalationService"].full_name
+# The service and the method that each stands for.
 _METHODS: Final = {
-    "send": "Send",
-    "reply": "Reply",
-    "ask": "Ask",
-    "check": "Check",
-    "done": "Done",
-    "take_inbox": "TakeInbox",
+    "send": (_MESSAGES, "Send"),
+    "reply": (_MESSAGES, "Reply"),
+    "ask": (_MESSAGES, "Ask"),
+    "check": (_MESSAGES, "Check"),
+    "done": (_MESSAGES, "Done"),
+    "take_inbox": (_MESSAGES, "TakeInbox"),
+    "ask_owner": (_ESCALATIONS, "AskOwner"),
+    "check_escalation": (_ESCALATIONS, "CheckEscalation"),
 }
-_RULES: Final = rules_of_service(_SERVICE)
+_RULES: Final = {method: rules_of_service(service)[name] for method, (service, name) in _METHODS.items()}
 # Those that need nothing but their batch.
 _QUEUED: Final = frozenset({"send", "reply"})
 # Those that may wait: cancelling them ends the wait. The others are short and run to their end.
-_WAITS: Final = frozenset({"ask", "check", "take_inbox"})
+_WAITS: Final = frozenset({"ask", "check", "take_inbox", "ask_owner", "check_escalation"})
 # Results that a worker may still call off because they crossed its CallCanceled.
 _REMEMBERED: Final = 64
 # Outstanding calls of one attachment: enough for each turn to ask two peers, and some.
@@ -155,7 +159,7 @@ class TunnelCalls:
         if principal is None or (call.turn_id and call.turn_id not in self._attachment.held):
             return None
         request: Any = getattr(call, method)
-        trace, span = self._spans.begin(f"/{_SERVICE}/{_METHODS[method]}", call.traceparent, edge=True)
+        trace, span = self._spans.begin(_path(method), call.traceparent, edge=True)
         enqueue = self._handlers.enqueue_send if method == "send" else self._handlers.enqueue_reply
         try:
             check(request)
@@ -177,7 +181,7 @@ class TunnelCalls:
                 end_rpc_span(span, said.code.name if failed else "OK", said.reason if failed else None)
             self._answer(call.call_id, said, method)
 
-        queued = _Queued(loop.time() + _RULES[_METHODS[method]].deadline, end)
+        queued = _Queued(loop.time() + _RULES[method].deadline, end)
         self._deadlines.add(queued)
         work.add_done_callback(
             lambda done: None if done.cancelled() else end(done.exception() or done.result())
@@ -194,7 +198,7 @@ class TunnelCalls:
         return respond(principal, outcome)
 
     async def _serve(self, method: str, call: Call) -> None:
-        path = f"/{_SERVICE}/{_METHODS.get(method, 'Unknown')}"
+        path = _path(method)
         span = self._spans.start(path, call.traceparent, edge=True)
         code, reason = "OK", None
         try:
@@ -232,7 +236,7 @@ class TunnelCalls:
             raise HoplineError("failed_precondition", "the turn this call is made from is not running here")
         request = getattr(call, method)
         check(request)
-        seconds = _RULES[_METHODS[method]].deadline
+        seconds = _RULES[method].deadline
         info.deadline = asyncio.get_running_loop().time() + seconds
         self._deadlines.add(info)
         try:
@@ -260,6 +264,11 @@ class TunnelCalls:
         self._handed[call_id] = given
         if len(self._handed) > _REMEMBERED:
             self._handed.popitem(last=False)
+
+
+def _path(method: str) -> str:
+    service, name = _METHODS.get(method, (_MESSAGES, "Unknown"))
+    return f"/{service}/{name}"
 
 
 def _error(error: HoplineError) -> CallError:

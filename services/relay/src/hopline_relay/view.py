@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from hopline.relay.v1 import delegation_pb2, message_pb2, session_pb2
+from hopline.relay.v1 import delegation_pb2, escalation_pb2, message_pb2, session_pb2
 from hopline_directory import Directory
 from hopline_rpc.clock import to_timestamp
 from hopline_rpc.principals import Principal
 
+from hopline_relay.domain.escalations import KIND_ANSWER
+from hopline_relay.domain.values import sibling
 from hopline_relay.drafts import Sent
+from hopline_relay.store.escalating import options_of
 from hopline_relay.store.sql import Record
 from hopline_relay.waits import Outcome
 
@@ -24,6 +27,10 @@ DELIVERY_STATES: Final[Mapping[str, message_pb2.DeliveryState.ValueType]] = {
 TURN_STATES: Final[Mapping[str, message_pb2.TurnStatus.ValueType]] = {
     value.name.removeprefix("TURN_STATUS_").lower(): value.number  # type: ignore[misc] # an enum's value
     for value in message_pb2.TurnStatus.DESCRIPTOR.values
+}
+ESCALATION_STATES: Final[Mapping[str, escalation_pb2.EscalationStatus.ValueType]] = {
+    value.name.removeprefix("ESCALATION_STATUS_").lower(): value.number  # type: ignore[misc] # an enum's value
+    for value in escalation_pb2.EscalationStatus.DESCRIPTOR.values
 }
 
 
@@ -61,6 +68,7 @@ class Views:
             depth=row.depth,
             created_at=to_timestamp(row.created_at),
             reply_expected=row.kind in ("ask", "prompt"),
+            escalation_id=sibling("esc", row.in_reply_to) if row.kind == KIND_ANSWER else "",
         )
         # `from` is a word of Python's.
         getattr(message, "from").CopyFrom(
@@ -145,6 +153,28 @@ class Views:
         if row.error_code:
             turn.error.code, turn.error.message = row.error_code, row.error_message
         return turn
+
+    def escalation(self, reader: Principal, row: Record) -> escalation_pb2.Escalation:
+        """Return a question to an owner, as its agent or a person sees it."""
+        found = escalation_pb2.Escalation(
+            id=row.id,
+            agent=self.party(reader, "agent", row.agent_id),
+            owner=self.party(reader, "user", row.owner_id),
+            question=row.question,
+            options=options_of(row),
+            status=ESCALATION_STATES[row.state],
+            answer=row.answer,
+            session_id=row.session_id,
+            turn_id=row.turn_id,
+            thread_id=row.thread_id,
+            depth=row.depth,
+            created_at=to_timestamp(row.created_at),
+            expires_at=to_timestamp(row.expires_at),
+        )
+        if row.ended_at is not None:
+            found.ended_at.CopyFrom(to_timestamp(row.ended_at))
+            found.ended_by.CopyFrom(self.party(reader, row.ended_by_kind, row.ended_by_id))
+        return found
 
 
 def turn_view(

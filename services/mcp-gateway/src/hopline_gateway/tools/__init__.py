@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopline_gateway.toolkit import Tool
-from hopline_gateway.tools import asks, identity, messages, threads
+from hopline_gateway.tools import asks, identity, messages, owner, threads
 
 _ORDER = (
     "whoami",
@@ -16,8 +16,9 @@ _ORDER = (
     "done",
     "list_threads",
     "read_thread",
+    "ask_owner",
     "cancel",
 )
-_FOUND = {tool.name: tool for family in (identity, messages, asks, threads) for tool in family.TOOLS}
+_FOUND = {tool.name: tool for family in (identity, messages, asks, threads, owner) for tool in family.TOOLS}
 
 TOOLS: dict[str, Tool] = {name: _FOUND[name] for name in _ORDER}

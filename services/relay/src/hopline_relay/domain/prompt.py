@@ -9,11 +9,12 @@ sender's choice but the name, which cannot break out of its line.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from hopline_rpc.fence import NOTICE, draw_boundary, fence
+from hopline_rpc.fence import NOTICE, OWNERS_MARK, OWNERS_NOTICE, draw_boundary, fence
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Inbound:
     depth: int
     written_at: float
     reply_expected: bool = False
+    # Set where it ends a question to the agent's owner; the payload then holds the question.
+    escalation_id: str = ""
 
 
 def prompt(messages: Sequence[Inbound], now: float, draw: Callable[[], str] | None = None) -> str:
@@ -36,7 +39,26 @@ def prompt(messages: Sequence[Inbound], now: float, draw: Callable[[], str] | No
 
     `draw` returns a random word; only tests give one.
     """
-    return "\n\n".join(_person(m) if m.kind == "user" else _fenced(m, now, draw) for m in messages)
+    return "\n\n".join(_shown(message, now, draw) for message in messages)
+
+
+def _shown(message: Inbound, now: float, draw: Callable[[], str] | None) -> str:
+    if message.escalation_id:
+        return _owners(message, now, draw)
+    return _person(message) if message.kind == "user" else _fenced(message, now, draw)
+
+
+def _owners(message: Inbound, now: float, draw: Callable[[], str] | None) -> str:
+    """Show an owner's answer beside the question: whoever asked may have forgotten what it was."""
+    question = str(json.loads(message.payload)["question"])
+    texts = (message.body, question)
+    boundary = draw_boundary(texts) if draw is None else draw_boundary(texts, draw)
+    answered = message.kind == "user"
+    parts = [provenance(message, now), "You asked your owner:", fence(question, boundary, "your-question")]
+    if answered:
+        parts.append(OWNERS_NOTICE)
+    parts.append(fence(message.body, boundary, OWNERS_MARK if answered else "message"))
+    return "\n".join(parts)
 
 
 def _person(message: Inbound) -> str:
@@ -60,6 +82,8 @@ def provenance(message: Inbound, now: float) -> str:
         f"thread {message.thread_id}, message {message.message_id}, "
         f"written {written} ({_age(now - message.written_at)} ago)."
     )
+    if message.escalation_id:
+        return f"{line} It ends your question {message.escalation_id}."
     return f"{line} Your answer is its reply." if message.reply_expected else line
 
 

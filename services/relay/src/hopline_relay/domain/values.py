@@ -9,7 +9,7 @@ TurnState = Literal["queued", "running", "completed", "failed", "canceled"]
 DeliveryState = Literal[
     "queued", "delivered", "taken", "answered", "done", "failed", "dead", "vetoed", "withdrawn"
 ]
-MessageKind = Literal["message", "ask", "prompt", "reply", "answer", "notice"]
+MessageKind = Literal["message", "ask", "prompt", "reply", "answer", "notice", "question", "owner_answer"]
 PartyKind = Literal["agent", "user", "mesh"]
 
 # A lease of a turn on a tunnel, and how long a worker whose stream broke may take to come back.

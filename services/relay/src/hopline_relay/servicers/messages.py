@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from hopline.relay.v1 import escalation_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1.message_pb2_grpc import MessageServiceServicer
 from hopline_rpc import telemetry
@@ -17,6 +18,7 @@ from hopline_relay.domain.payloads import payload_problem
 from hopline_relay.domain.values import MAX_INBOX_PAGE, MAX_WAIT_SECONDS
 from hopline_relay.drafts import Draft, Sent
 from hopline_relay.inbox import Inbox
+from hopline_relay.questions import Question, Questions
 from hopline_relay.sends import Sends
 from hopline_relay.threads import Threads
 from hopline_relay.view import Views
@@ -25,7 +27,7 @@ _DEFAULT_INBOX = 50
 _ENDED = frozenset({pb.TURN_STATUS_COMPLETED, pb.TURN_STATUS_FAILED, pb.TURN_STATUS_CANCELED})
 
 
-Handed = pb.TurnView | tuple[str, ...]
+Handed = pb.TurnView | escalation_pb2.Escalation | tuple[str, ...]
 """What a call may hand over that its caller can lose: an answer, or the ids of messages from the inbox."""
 
 
@@ -38,6 +40,9 @@ def handed(response: Any) -> Handed | None:
         slim.CopyFrom(response.turn)
         slim.ClearField("reply")
         return slim
+    if isinstance(response, escalation_pb2.AskOwnerResponse | escalation_pb2.CheckEscalationResponse):
+        ended = response.escalation.status != escalation_pb2.ESCALATION_STATUS_PENDING
+        return escalation_pb2.Escalation(id=response.escalation.id) if ended else None
     return None
 
 
@@ -49,9 +54,10 @@ class MessageHandlers:
     the work.
     """
 
-    def __init__(self, sends: Sends, asks: Asks, inbox: Inbox, views: Views) -> None:
+    def __init__(self, sends: Sends, asks: Asks, questions: Questions, inbox: Inbox, views: Views) -> None:
         self._sends = sends
         self._asks = asks
+        self._questions = questions
         self._inbox = inbox
         self._views = views
 
@@ -178,10 +184,43 @@ class MessageHandlers:
             turn_id=turn_id,
         )
 
+    async def ask_owner(
+        self, principal: Principal, request: escalation_pb2.AskOwnerRequest, *, turn_id: str = ""
+    ) -> escalation_pb2.AskOwnerResponse:
+        """Ask the agent's owner and wait for the answer."""
+        self._inbox.touch(principal)
+        question = Question(
+            principal=principal,
+            text=request.question,
+            options=tuple(request.options),
+            session_id=request.caller_session_id,
+            turn_id=turn_id,
+            request_id=request.request_id.lower(),
+            traceparent=telemetry.current_traceparent(),
+        )
+        asked = await self._questions.ask(question, wait_of(request))
+        return escalation_pb2.AskOwnerResponse(escalation=asked)
+
+    async def check_escalation(
+        self, principal: Principal, request: escalation_pb2.CheckEscalationRequest, *, turn_id: str = ""
+    ) -> escalation_pb2.CheckEscalationResponse:
+        """Look at a question to the owner, or wait for its end."""
+        self._inbox.touch(principal)
+        found = await self._questions.check(
+            principal,
+            request.escalation_id,
+            wait_of(request),
+            session_id=request.caller_session_id,
+            turn_id=turn_id,
+        )
+        return escalation_pb2.CheckEscalationResponse(escalation=found)
+
     def lost(self, principal: Principal, handed: Handed) -> None:
         """Deliver again what a call returned and its caller never received."""
         if isinstance(handed, pb.TurnView):
             self._asks.hand_back(principal, handed)
+        elif isinstance(handed, escalation_pb2.Escalation):
+            self._questions.hand_back(principal, handed)
         else:
             self._inbox.put_back(principal, handed)
 
@@ -209,21 +248,21 @@ class MessageServicer(MessageServiceServicer):
         """Ask and wait."""
         principal = current_principal()
         response = await self._handlers.ask(principal, request)
-        self._take_back_if_lost(principal, response, context)
+        take_back_if_lost(self._handlers, principal, response, context)
         return response
 
     async def Check(self, request: pb.CheckRequest, context: Any) -> pb.CheckResponse:
         """Look, or wait."""
         principal = current_principal()
         response = await self._handlers.check(principal, request)
-        self._take_back_if_lost(principal, response, context)
+        take_back_if_lost(self._handlers, principal, response, context)
         return response
 
     async def TakeInbox(self, request: pb.TakeInboxRequest, context: Any) -> pb.TakeInboxResponse:
         """Take unread messages."""
         principal = current_principal()
         response = await self._handlers.take_inbox(principal, request)
-        self._take_back_if_lost(principal, response, context)
+        take_back_if_lost(self._handlers, principal, response, context)
         return response
 
     async def PeekInbox(self, request: pb.PeekInboxRequest, context: Any) -> pb.PeekInboxResponse:
@@ -238,17 +277,18 @@ class MessageServicer(MessageServiceServicer):
         """List a thread's messages."""
         return await self._threads.list_messages(current_principal(), request)
 
-    def _take_back_if_lost(self, principal: Principal, response: Any, context: Any) -> None:
-        """Have what a response carried delivered again when the response could not be written."""
-        given = handed(response)
-        if given is None:
-            return
 
-        def finished(ended: Any) -> None:
-            if ended.cancelled():
-                self._handlers.lost(principal, given)
+def take_back_if_lost(handlers: MessageHandlers, principal: Principal, response: Any, context: Any) -> None:
+    """Have what a response carried delivered again when the response could not be written."""
+    given = handed(response)
+    if given is None:
+        return
 
-        context.add_done_callback(finished)
+    def finished(ended: Any) -> None:
+        if ended.cancelled():
+            handlers.lost(principal, given)
+
+    context.add_done_callback(finished)
 
 
 def wait_of(request: Any) -> int | None:

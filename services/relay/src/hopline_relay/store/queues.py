@@ -165,6 +165,22 @@ def running_of(connection: Connection, workspace_id: str, agent_id: str) -> Sequ
     return _RUNNING_OF.all(connection, {"workspace": workspace_id, "agent": agent_id})
 
 
+def deepest_ended(connection: Connection, workspace_id: str, agent_id: str, since: float) -> Record | None:
+    """Return the deepest of the turns that an agent ran and that ended at `since` or later."""
+    query = (
+        select(turns)
+        .where(
+            turns.c.workspace_id == workspace_id,
+            turns.c.ended_at >= since,
+            turns.c.agent_id == agent_id,
+            turns.c.started_at.is_not(None),
+        )
+        .order_by(turns.c.depth.desc(), turns.c.ordinal.desc())
+        .limit(1)
+    )
+    return connection.execute(query).first()
+
+
 def find(connection: Connection, keys: set[tuple[str, str]]) -> dict[tuple[str, str], Record]:
     """Return turns by (workspace, id)."""
     return by_id(connection, turns, keys)

@@ -32,6 +32,7 @@ metadata = MetaData()
 QUEUED = literal_column("'queued'", String)
 RUNNING = literal_column("'running'", String)
 OPEN = literal_column("'open'", String)
+PENDING = literal_column("'pending'", String)
 EMPTY = literal_column("''", String)
 
 
@@ -138,7 +139,8 @@ messages = Table(
     Column("ordinal", BigInteger, nullable=False),
     _id("thread_id"),
     Column("seq", Integer, nullable=False),
-    # `message`, `ask`, `prompt`, `reply`, `answer` or `notice` (of the mesh itself).
+    # `message`, `ask`, `prompt`, `reply`, `answer`, `notice` (of the mesh itself), `question` (to an owner)
+    # or `owner_answer`.
     _id("kind"),
     _id("from_kind"),
     _id("from_id"),
@@ -345,6 +347,7 @@ waits = Table(
     metadata,
     _key("workspace_id"),
     _key("id"),
+    # Or the question to an owner.
     _id("turn_id"),
     _id("instance_id"),
     _id("waiter_kind"),
@@ -352,6 +355,66 @@ waits = Table(
     _text("waiter_turn_id"),
     Column("created_at", Float, nullable=False),
     sqlite_with_rowid=False,
+)
+
+# Questions of agents to their owners. `state`: `pending`, `answered`, `expired` or `withdrawn`. Question and
+# answer are messages of a thread as well.
+escalations = Table(
+    "escalations",
+    metadata,
+    _key("workspace_id"),
+    _key("id"),
+    Column("ordinal", BigInteger, nullable=False),
+    _id("agent_id"),
+    _id("owner_id"),
+    _id("state"),
+    _id("message_id"),
+    _id("thread_id"),
+    # From where it was asked: into this session the answer comes.
+    _id("session_id"),
+    # The turn that asked (of a pull the one that stands for all of it), and which attempt of it.
+    _text("turn_id"),
+    _number("attempt"),
+    Column("depth", Integer, nullable=False),
+    _id("root_id"),
+    _text("traceparent"),
+    _text("question"),
+    # JSON.
+    _text("options"),
+    # Of question and options: who asks the same again means this one.
+    Column("digest", LargeBinary, nullable=False),
+    _text("answer"),
+    _text("answer_message_id"),
+    _text("ended_by_kind"),
+    _text("ended_by_id"),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=False),
+    Column("ended_at", Float),
+    Index("escalations_agent", "workspace_id", "agent_id", "ordinal"),
+    Index(
+        "escalations_pending",
+        "workspace_id",
+        "state",
+        "agent_id",
+        "ordinal",
+        sqlite_where=text("state = 'pending'"),
+        postgresql_where=text("state = 'pending'"),
+    ),
+    Index(
+        "escalations_turn",
+        "workspace_id",
+        "state",
+        "turn_id",
+        sqlite_where=text("state = 'pending'"),
+        postgresql_where=text("state = 'pending'"),
+    ),
+    Index(
+        "escalations_due",
+        "state",
+        "expires_at",
+        sqlite_where=text("state = 'pending'"),
+        postgresql_where=text("state = 'pending'"),
+    ),
 )
 
 # How often a worker of the agent has attached: part of what makes old frames stale.

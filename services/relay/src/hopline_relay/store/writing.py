@@ -226,13 +226,22 @@ def _wait_row(book: Book, message: Outgoing, copy: Copy) -> dict[str, Any]:
 
 
 def _request_row(book: Book, message: Outgoing) -> dict[str, Any]:
+    return request_row(
+        book, message.workspace_id, message.sender.id, message.request_id, message.digest, message.id
+    )
+
+
+def request_row(
+    book: Book, workspace_id: str, principal_id: str, request_id: str, digest: bytes, message_id: str
+) -> dict[str, Any]:
+    """Return the row by which a repeated request finds the message that it made."""
     return {
-        "workspace_id": message.workspace_id,
+        "workspace_id": workspace_id,
         "day": utc_day(book.now),
-        "principal_id": message.sender.id,
-        "request_id": message.request_id,
-        "digest": message.digest,
-        "message_id": message.id,
+        "principal_id": principal_id,
+        "request_id": request_id,
+        "digest": digest,
+        "message_id": message_id,
         "created_at": book.now,
     }
 

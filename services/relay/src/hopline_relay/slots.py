@@ -1,0 +1,31 @@
+"""Waiting within a turn: its run slot is somebody else's meanwhile."""
+
+from __future__ import annotations
+
+from hopline_rpc.clock import Clock
+
+from hopline_relay.admission import Admission
+from hopline_relay.signals import Signals
+from hopline_relay.waits import Outcome, Waiter
+
+
+class Slots:
+    """Gives run slots back while their turns wait."""
+
+    def __init__(self, admission: Admission, signals: Signals, clock: Clock) -> None:
+        self._admission = admission
+        self._signals = signals
+        self._clock = clock
+
+    async def wait(self, waiter: Waiter, seconds: int, turn_id: str) -> Outcome | None:
+        """Wait, with the run slot of the turn that the call comes from given back; retake it at once."""
+        workspace_id = waiter.key[0]
+        if waiter.outcome is not None or not turn_id:
+            return await waiter.wait(self._clock, seconds)
+        try:
+            # In here: it may be heard although the call is cancelled before it comes back.
+            await self._admission.set_waiting(workspace_id, turn_id, waiting=True)
+            self._signals.slot_free([workspace_id])
+            return await waiter.wait(self._clock, seconds)
+        finally:
+            self._admission.post_waiting(workspace_id, turn_id, waiting=False)
