@@ -29,8 +29,8 @@ Point = Literal[
     "relay.ended",
     "relay.told",
     # A question to an owner, and its answer.
-    "relay.escalation_asked",
-    "relay.escalation_ended",
+    "escalation.asked",
+    "escalation.ended",
     # A worker's side of a turn.
     "worker.started",
     "worker.accepted",

@@ -104,7 +104,7 @@ class EscalationEnds:
             return Ended(ended, done=True)
 
         result = await self._journal.write(op)
-        point("relay.escalation_ended")
+        point("escalation.ended")
         if result.done:
             self._tell(result.row, awaited=awaited and end.tells, woken=end.tells and not awaited)
         return result

@@ -107,7 +107,7 @@ class Questions:
                 self._waits.forget(principal.workspace_id, waiter.id)
             raise
         self._inboxes.remember(standing.inbox)
-        point("relay.escalation_asked")
+        point("escalation.asked")
         return await self._see(principal, row, waiter, clamp_wait(wait_seconds))
 
     async def check(
