@@ -87,7 +87,7 @@ def test_only_the_exchange_of_credentials_is_public() -> None:
 def test_admission_and_the_change_feed_are_for_services_alone() -> None:
     inner = [method for method in METHODS if method.service.name == "AdmissionService"]
     inner += [method for method in METHODS if method.descriptor.name == "WatchChanges"]
-    assert len(inner) == 7
+    assert len(inner) == 8
     for method in inner:
         assert method.allowed == {"service"}, method.path
 

@@ -7,7 +7,20 @@ import sys
 import typer
 from typer.exceptions import Abort, TyperException
 
-from hopline_cli.commands import agents, audit, credit, export, look, manage, owner, run, talk, trace, verify
+from hopline_cli.commands import (
+    agents,
+    audit,
+    credit,
+    export,
+    look,
+    manage,
+    owner,
+    root,
+    run,
+    talk,
+    trace,
+    verify,
+)
 from hopline_cli.output import report
 from hopline_cli.verbs import USAGE
 
@@ -28,6 +41,7 @@ app.add_typer(agents.agent, name="agent")
 app.add_typer(manage.token, name="token")
 app.add_typer(manage.policy, name="policy")
 app.add_typer(credit.app, name="credits")
+app.add_typer(root.app, name="root")
 app.add_typer(talk.app)
 app.add_typer(look.app)
 look.threads.add_typer(export.threads)

@@ -248,6 +248,18 @@ def turn_view(value: message_pb2.TurnView) -> Json:
     return found
 
 
+def root(value: delegation_pb2.Root) -> Json:
+    """Return `{id, agent, turns, limit, extra_turns, exhausted_at}`."""
+    return {
+        "id": value.id,
+        "agent": party(value.agent),
+        "turns": value.turns,
+        "limit": value.limit,
+        "extra_turns": value.extra_turns,
+        "exhausted_at": time(value, "exhausted_at"),
+    }
+
+
 def canceled(value: delegation_pb2.CancelResponse) -> Json:
     """Return `{status, canceled}`."""
     return {"status": status(value.status), "canceled": value.canceled}

@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from hopline_gateway.body import Body
+from hopline_gateway.limits import LIMITS
 from hopline_gateway.server import Arrived, PlatformServer
 from hopline_gateway.toolkit import Json
 from hopline_gateway.tools import TOOLS
@@ -72,7 +73,8 @@ class DirectCalls:
         """Serve one call."""
         result = await self._platform.call(request)
         answer = {"jsonrpc": "2.0", "id": request.request_id, "result": self._enveloped(request, result)}
-        return Response(json.dumps(answer, separators=(",", ":")), media_type=_JSON)
+        written = json.dumps(answer, separators=(",", ":"))
+        return Response(written, media_type=_JSON, headers=request.scope.get(LIMITS))
 
     def _enveloped(self, request: Arrived, result: Json) -> Json:
         """Give a result what its revision wants around it."""

@@ -26,10 +26,11 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hopline_gateway.body import BadBody, Body, read_body, replay
 from hopline_gateway.direct import DirectCalls, recognised
+from hopline_gateway.limits import LIMITS, headers
 from hopline_gateway.mesh import Caller
 from hopline_gateway.server import CALLER, HAD_SURROGATES, TRACEPARENT, PlatformServer
 from hopline_gateway.tools import TOOLS
@@ -53,7 +54,7 @@ Ready = Callable[[], Awaitable[bool]]
 def refuse(error: HoplineError) -> Response:
     """Return an error outside MCP as JSON, with the status that goes with its code."""
     status = _STATUS.get(error.reason, 500 if error.reason == "internal" else 400)
-    return JSONResponse({"error": error.to_dict()}, status, _HEADERS.get(status))
+    return JSONResponse({"error": error.to_dict()}, status, {**_HEADERS.get(status, {}), **headers(error)})
 
 
 class HostCheck:
@@ -163,7 +164,19 @@ class McpEndpoint:
             response = await self._direct.serve(request)
             await response(scope, receive, send)
         else:
-            await self._json.handle_request(scope, replay(body.raw, receive), send)
+            await self._json.handle_request(scope, replay(body.raw, receive), _with_limits(scope, send))
+
+
+def _with_limits(scope: Scope, send: Send) -> Send:
+    """Return a `send` that adds the headers of the refusal that the answer carries, if it carries one."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start" and LIMITS in scope:
+            added = [(name.lower().encode(), value.encode()) for name, value in scope[LIMITS].items()]
+            message = {**message, "headers": [*message["headers"], *added]}
+        await send(message)
+
+    return sending
 
 
 def _check_kinds(headers: Headers) -> None:

@@ -7,7 +7,7 @@ faults of the protocol alone. No exception leaves a handler as it is: the SDK wo
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final, TypeVar
@@ -21,6 +21,7 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 
 from hopline_gateway.arguments import Checker
+from hopline_gateway.limits import LIMITS, headers
 from hopline_gateway.mesh import Caller, Mesh
 from hopline_gateway.offers import Offers
 from hopline_gateway.results import refusal, success
@@ -31,7 +32,7 @@ from hopline_gateway.waits import Report, Waits
 log = logging.getLogger("hopline.gateway")
 
 Context = ServerRequestContext[Any, Any]
-Scope = Mapping[str, Any]
+Scope = MutableMapping[str, Any]
 Answer = TypeVar("Answer")
 
 # Where the HTTP layer leaves what it knows of a request, in the ASGI scope.
@@ -110,6 +111,8 @@ class PlatformServer:
         try:
             return success(await self._run(tool, arguments, scope, report))
         except HoplineError as error:
+            # For the answer that carries it, where its headers have not been sent yet.
+            scope[LIMITS] = headers(error)
             return refusal(error)
         except Exception as error:
             return refusal(internal(error, log))

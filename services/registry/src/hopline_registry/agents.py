@@ -257,11 +257,11 @@ def _check_room(tx: Tx) -> None:
     limit = workspaces.policy_of(tx.conn, tx.actor.workspace_id)["agents"]
     count = rows.count_agents(tx.conn, tx.actor.workspace_id)
     if count >= int(limit):
-        raise HoplineError(
-            "limit_reached",
-            f"the workspace has {count} agents and its policy allows {limit}; delete one or raise the limit",
-            details={"limit": "agents", "allowed": limit, "count": count},
+        text = (
+            f"the workspace has {count} agents and its policy allows {limit}; delete one or raise the limit"
         )
+        details = {"rail": "agents", "limit": int(limit), "used": count}
+        raise HoplineError("limit_reached", text, details=details, quota=("agents", text))
 
 
 def _changed(tx: Tx, agent: AgentRecord, action: str, names: Sequence[str] = ()) -> None:

@@ -134,6 +134,16 @@ class Admission:
             started.extend(state == pb.BEGIN_STATE_STARTED for state in response.states)
         return started
 
+    async def extend_root(self, workspace_id: str, root_id: str, extra_turns: int) -> None:
+        """Tell what a root was granted in all; that is on disk."""
+        await self._retried(
+            lambda epoch: self._stub.ExtendRoot(
+                pb.ExtendRootRequest(
+                    epoch=epoch, workspace_id=workspace_id, root_id=root_id, extra_turns=extra_turns
+                )
+            )
+        )
+
     async def set_waiting(self, workspace_id: str, turn_id: str, *, waiting: bool) -> None:
         """Give the run slot of a turn back while it waits, or retake it."""
         await self._waits.submit(
@@ -310,7 +320,13 @@ def requeued_item(row: Record, attempt: int) -> pb.EndTurnItem:
     )
 
 
-def refused(refusal: pb.Refusal, now: float, name_of: Callable[[str], str]) -> HoplineError:
+# Their figures are the sender's own; those of a recipient are none of its business.
+_OWN: Final = frozenset({"max_depth", "root_turns", "sent_per_day", "pair_budget"})
+
+
+def refused(
+    refusal: pb.Refusal, limits: pb.Limits, now: float, name_of: Callable[[str], str]
+) -> HoplineError:
     """Turn a refusal into the caller's error; recipients are named as the caller may see them."""
     message, details = refusal.message, dict[str, str | int](refusal.figures)
     if refusal.rail:
@@ -319,12 +335,15 @@ def refused(refusal: pb.Refusal, now: float, name_of: Callable[[str], str]) -> H
         name = name_of(refusal.recipient_id)
         message = message.replace(refusal.recipient_id, name)
         details["agent"] = name
-    if refusal.limit:
+    if refusal.rail in _OWN:
         details["limit"] = refusal.limit
         details["used"] = refusal.used
+    if refusal.rail == "pair_budget":
+        details["window_seconds"] = limits.pair_window_seconds
     retry_after = None
     if refusal.HasField("resets_at"):
         retry_after = max(0.0, from_timestamp(refusal.resets_at) - now)
         details["resets_at"] = refusal.resets_at.ToJsonString()
     reason = errors_pb2.ErrorReason.Name(refusal.reason).removeprefix("ERROR_REASON_").lower()
-    return HoplineError(reason, message, details=details, quota=(reason, message), retry_after=retry_after)
+    subject = refusal.rail or reason
+    return HoplineError(reason, message, details=details, quota=(subject, message), retry_after=retry_after)

@@ -35,6 +35,7 @@ from hopline_relay.owners import Owners
 from hopline_relay.questions import Questions
 from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
+from hopline_relay.roots import Roots
 from hopline_relay.sealing import Sealer
 from hopline_relay.sends import Sends
 from hopline_relay.servicers.audit import AuditServicer
@@ -178,8 +179,10 @@ class Relay:
         )
         sessions = Sessions(journal, directory, inbox, self.turns, views, pager, self._clock)
         server.add(add_SessionServiceServicer_to_server, SessionServicer(sessions, asks))
+        roots = Roots(journal, directory, self.admission, views, pager)
+        self.refusals.on_exhausted = roots.exhausted
         delegations = Delegations(journal, directory, cancels, inbox, views, pager)
-        server.add(add_DelegationServiceServicer_to_server, DelegationServicer(delegations))
+        server.add(add_DelegationServiceServicer_to_server, DelegationServicer(delegations, roots))
         owners = Owners(journal, directory, self._escalation_ends, views, pager)
         server.add(add_EscalationServiceServicer_to_server, EscalationServicer(self.handlers, owners))
         verifying = Verifying(journal, directory, self.sealer)

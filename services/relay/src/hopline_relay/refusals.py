@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hopline_directory import Directory
 from hopline_rpc.calls import CallInfo
-from hopline_rpc.clock import Clock
+from hopline_rpc.clock import Clock, rfc3339
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
 from sqlalchemy import bindparam, func, select, update
@@ -73,22 +74,38 @@ class Refusals:
         self._recent: OrderedDict[Key, _Counted] = OrderedDict()
         self._by_caller: OrderedDict[str, deque[float]] = OrderedDict()
         self._writes: Batcher[_Counted, None] = Batcher("refusals", self._write)
+        # `(principal, root_id)`: it was refused turns of a root that has started all it may.
+        self.on_exhausted: Callable[[Principal, str], None] = lambda principal, root_id: None
 
     def check(self, principal: Principal) -> None:
         """Refuse a caller that was refused too often lately."""
         wait = self._over_the_limit(principal)
-        if wait is not None:
-            raise HoplineError(
-                "overloaded",
-                f"{len(self._by_caller[principal.id])} of your calls were refused lately; "
-                "wait before you try again",
-                retry_after=wait,
-            )
+        if wait is None:
+            return
+        rate = self._directory.policy(principal.workspace_id).refusals
+        used = len(self._by_caller[principal.id])
+        text = f"{used} of your calls were refused lately; wait before you try again"
+        details: dict[str, Any] = {
+            "rail": "refusals",
+            "limit": rate.count if rate is not None else used,
+            "used": used,
+            "resets_at": rfc3339(self._clock.now() + wait),
+        }
+        if rate is not None:
+            details["window_seconds"] = rate.seconds
+        raise HoplineError("overloaded", text, details=details, quota=("refusals", text), retry_after=wait)
+
+    def used(self, principal: Principal) -> tuple[int, float | None]:
+        """Return how many calls were refused lately, and for how many seconds none is looked at any more."""
+        wait = self._over_the_limit(principal)
+        return len(self._by_caller.get(principal.id, ())), wait
 
     def note(self, draft: Draft, error: HoplineError) -> None:
         """Put a refusal of a draft into the log."""
         if error.reason in _FAILURES or error.noted:
             return
+        if error.reason == "root_exhausted":
+            self.on_exhausted(draft.principal, str(error.details["root_id"]))
         details: dict[str, Any] = {"kind": draft.kind}
         if draft.to:
             details["to"] = list(draft.to)

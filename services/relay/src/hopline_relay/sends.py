@@ -172,7 +172,8 @@ class Sends:
         point("relay.admitted")
         for (index, ready), decision in zip(waiting, decisions, strict=True):
             if decision.HasField("refusal"):
-                batch.results[index] = refused(decision.refusal, self._clock.now(), self._namer(ready))
+                now, name = self._clock.now(), self._namer(ready)
+                batch.results[index] = refused(decision.refusal, ready.item.limits, now, name)
             else:
                 _take_decision(ready, decision.admitted)
         await self._at_once.offer(each.outgoing for each in batch.results if isinstance(each, Ready))

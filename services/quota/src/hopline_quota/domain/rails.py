@@ -22,7 +22,7 @@ def over_depth(depth: int, limits: Limits) -> Refusal | None:
     return Refusal("depth_exceeded", text, limits.max_depth, depth, rail="max_depth")
 
 
-def over_root(used: int, extra: int, wanted: int, limits: Limits) -> Refusal | None:
+def over_root(root_id: str, used: int, extra: int, wanted: int, limits: Limits) -> Refusal | None:
     """Check the turns that a root has started, with `extra` granted by a person and `wanted` to come."""
     limit = limits.root_turns + extra
     if used + wanted <= limit:
@@ -31,7 +31,7 @@ def over_root(used: int, extra: int, wanted: int, limits: Limits) -> Refusal | N
         f"the request that all this goes back to has started {used} of {limit} turns and cannot start "
         f"{wanted} more; answer with what you have, or have a person extend it"
     )
-    return Refusal("root_exhausted", text, limit, used, rail="root_turns")
+    return Refusal("root_exhausted", text, limit, used, rail="root_turns", figures=(("root_id", root_id),))
 
 
 def over_sent(used: int, used_by_all: int, limits: Limits, resets_at: float) -> Refusal | None:
@@ -81,7 +81,7 @@ def over_pair(recipient: str, frees_at: float | None, limits: Limits) -> Refusal
         f"you and {recipient} have started {budget} exchanges within {limits.pair_window_seconds} seconds, "
         "the most that two agents may; do without a further message, or wait until it frees"
     )
-    return Refusal("pair_budget_exceeded", text, budget, budget, frees_at, recipient, rail="pair_budget")
+    return Refusal("pair_budget_exceeded", text, budget, budget, frees_at, recipient, "pair_budget")
 
 
 def over_credits(balance: int, turns: int, limits: Limits) -> Refusal | None:

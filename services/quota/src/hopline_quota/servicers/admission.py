@@ -65,6 +65,16 @@ class AdmissionServicer(AdmissionServiceServicer):
             return pb.SetWaitingResponse(counters_lost=True)
         return pb.SetWaitingResponse()
 
+    async def ExtendRoot(self, request: pb.ExtendRootRequest, context: Any) -> pb.ExtendRootResponse:
+        """Let a root start more turns."""
+        try:
+            await self._store.extend_root(
+                request.epoch, request.workspace_id, request.root_id, request.extra_turns
+            )
+        except CountersLostError:
+            return pb.ExtendRootResponse(counters_lost=True)
+        return pb.ExtendRootResponse()
+
     async def Seed(self, request: pb.SeedRequest, context: Any) -> pb.SeedResponse:
         """Replace all counters, once an epoch."""
         accepted, epoch = await self._store.seed(request.epoch, convert.record(request))

@@ -78,6 +78,10 @@ class Store(Protocol):
         """Give a running turn's slot back, or retake it, over the limit if need be."""
         ...
 
+    async def extend_root(self, epoch: int, workspace_id: str, root_id: str, extra: int) -> None:
+        """Let a root start so many turns more than the policy allows it; less than before changes nothing."""
+        ...
+
     async def seed(self, epoch: int, record: Record) -> tuple[bool, int]:
         """Replace everything when `epoch` is above the one in force; return whether, and the one in force."""
         ...

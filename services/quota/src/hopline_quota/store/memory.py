@@ -120,6 +120,12 @@ class MemoryStore:
             if workspace is not None and turn is not None:
                 workspace.set_waiting(turn, item.waiting)
 
+    async def extend_root(self, epoch: int, workspace_id: str, root_id: str, extra: int) -> None:
+        """Let a root start more turns than the policy allows it."""
+        self._require(epoch)
+        root = self._workspace(workspace_id).root(root_id, self._moment().now)
+        root.extra = max(root.extra, extra)
+
     async def seed(self, epoch: int, record: Record) -> tuple[bool, int]:
         """Replace everything by the record of a higher epoch."""
         if epoch <= self._epoch:
@@ -252,7 +258,7 @@ class MemoryStore:
         used, extra = (root.turns, root.extra) if root is not None else (0, 0)
         refusal = (
             rails.over_depth(admitted.depth, limits)
-            or rails.over_root(used, extra, turns, limits)
+            or rails.over_root(admitted.root_id, used, extra, turns, limits)
             or rails.over_sent(day.sent.get(item.sender_id, 0), day.sent_by_all, limits, moment.day_ends)
         )
         if refusal is not None:

@@ -53,13 +53,13 @@ def _enter(message: Outgoing, known: dict[Key, _Thread]) -> HoplineError | None:
             )
     if message.opens_thread:
         if message.cap and 1 + _places(message) > message.cap:
-            return _thread_full(message)
+            return _thread_full(message, 0)
         message.seq = 1
         return None
     thread = known[message.workspace_id, message.thread_id]
     # A kept place is the sender's own: it was counted when the thread was opened.
     if message.cap and not message.takes_place and thread.count + thread.reserved >= message.cap:
-        return _thread_full(message)
+        return _thread_full(message, thread.count + thread.reserved)
     thread.count += 1
     thread.reserved -= message.takes_place
     thread.last = message.ordinal
@@ -71,16 +71,15 @@ def _places(message: Outgoing) -> int:
     return sum(copy.place for copy in message.copies)
 
 
-def _thread_full(message: Outgoing) -> HoplineError:
-    details: dict[str, Any] = {"limit": message.cap}
+def _thread_full(message: Outgoing, used: int) -> HoplineError:
+    details: dict[str, Any] = {"rail": "messages_per_thread", "limit": message.cap, "used": used}
     if not message.opens_thread:
         details["thread_id"] = message.thread_id
-    return HoplineError(
-        "thread_full",
+    text = (
         f"this thread takes {message.cap} messages, places kept for recipients who have not answered "
-        "included; send without thread_id to open a new one",
-        details=details,
+        "included; send without thread_id to open a new one"
     )
+    return HoplineError("thread_full", text, details=details, quota=("messages_per_thread", text))
 
 
 _COUNT = Statement(

@@ -87,6 +87,27 @@ credit_accounts = Table(
     Column("charged", BigInteger, nullable=False),
 )
 
+# What is known of a root beside its turns; most have no row. `agent_id`: the agent it began with.
+roots = Table(
+    "roots",
+    metadata,
+    _key("workspace_id"),
+    _key("id"),
+    _id("agent_id"),
+    # What people granted it on top of the policy.
+    Column("extra_turns", Integer, nullable=False),
+    # When it was first refused a turn since it was last extended.
+    Column("exhausted_at", Float),
+    Index(
+        "roots_exhausted",
+        "workspace_id",
+        "exhausted_at",
+        "id",
+        sqlite_where=text("exhausted_at IS NOT NULL"),
+        postgresql_where=text("exhausted_at IS NOT NULL"),
+    ),
+)
+
 # What a caller's request_id stands for, for 24 h.
 requests = Table(
     "requests",

@@ -11,6 +11,7 @@ from hopline_rpc.clock import to_timestamp, utc_day
 from hopline_rpc.ids import encode
 from sqlalchemy import Connection, and_, func, select, update
 
+from hopline_relay.store import roots as roots_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import credit_accounts, deliveries, messages, quota_epochs, turns, waits
 from hopline_relay.store.sql import insert
@@ -173,8 +174,11 @@ def _add_roots(connection: Connection, seed: pb.SeedRequest, workspace_id: str, 
             .where(turns.c.workspace_id == workspace_id, turns.c.root_id.in_(ordered[start : start + 500]))
             .group_by(turns.c.root_id)
         )
+        extras = roots_store.extras(connection, workspace_id, ordered[start : start + 500])
         for root_id, count in connection.execute(query):
-            seed.roots.add(workspace_id=workspace_id, root_id=root_id, turns=count)
+            seed.roots.add(
+                workspace_id=workspace_id, root_id=root_id, turns=count, extra_turns=extras.get(root_id, 0)
+            )
 
 
 def _add_pairs(connection: Connection, seed: pb.SeedRequest, workspace_id: str, since: float) -> None:
