@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from hopline.registry.v1.agent_pb2 import DeleteAgentRequest, PauseAgentRequest
+from hopline.registry.v1.agent_pb2 import Agent as AgentMessage
+from hopline.registry.v1.agent_pb2 import DeleteAgentRequest, PauseAgentRequest, UpdateAgentRequest
 from hopline.registry.v1.identity_pb2 import ROLE_OPERATOR, GrantRoleRequest
 
 from tests.support.mesh_process import Agent, Space
@@ -16,6 +17,7 @@ HIDDEN = {
     "group_only": "closed",
     "deleted": "gone01",
     "no_role": "theirs",
+    "renamed": "former",
     "another workspace": "abroad",
     "never there": "nobody",
 }
@@ -63,8 +65,9 @@ async def hide(space: Space) -> Asker:
     agents = {"friend": await space.agent("friend")}
     for why, name in HIDDEN.items():
         if name not in absent:
-            agents[name] = await space.agent(name, is_group_only_callable=why == "group_only")
-    for name in agents.keys() - {"theirs"}:
+            slug = "called-otherwise" if why == "renamed" else name
+            agents[name] = await space.agent(name, slug=slug, is_group_only_callable=why == "group_only")
+    for name in agents.keys() - {"theirs", "former"}:
         grant = GrantRoleRequest(user="alice", agent=name, role=ROLE_OPERATOR)
         await space.admin.identities.GrantRole(grant)
     reach = [agent.id for name, agent in agents.items() if name != "beyond"]
@@ -75,6 +78,9 @@ async def hide(space: Space) -> Asker:
         "between others": await space.client(await space.agent("three")).ask("two", "well?", wait_seconds=0),
         "of a deleted agent": await space.client(agents["gone01"]).ask("two", "well?", wait_seconds=0),
     }
+    rename = UpdateAgentRequest(agent_ref=agents["former"].id, agent=AgentMessage(name="latter"))
+    rename.update_mask.paths.append("name")
+    await space.admin.agents.UpdateAgent(rename)
     await space.admin.agents.PauseAgent(PauseAgentRequest(agent="paused"))
     await space.admin.agents.DeleteAgent(DeleteAgentRequest(agent="gone01"))
     async with space.mesh.space() as elsewhere:

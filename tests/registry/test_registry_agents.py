@@ -113,13 +113,6 @@ async def test_an_explicit_slug_is_normalised_and_refused_when_it_is_taken(rig: 
     assert (await refusal(rig.agent("Third", slug="計画"))).reason == "invalid_argument"
 
 
-async def test_the_slug_of_a_deleted_agent_is_not_given_away(rig: Rig) -> None:
-    await rig.agent("Planner")
-    await rig.admin.agents.DeleteAgent(DeleteAgentRequest(agent="planner"))
-    assert (await rig.agent("Planner"))[0].slug == "planner-2"
-    assert (await refusal(rig.agent("P", slug="planner"))).reason == "failed_precondition"
-
-
 async def test_slugs_of_two_workspaces_have_nothing_to_do_with_each_other(rig: Rig) -> None:
     other = await rig.workspace("other")
     await rig.agent("Planner")

@@ -90,6 +90,7 @@ def agent_record(workspace_id: str, agent: agent_pb2.Agent) -> AgentRecord:
             for tool in agent.server_tools
         ),
         created_at=from_timestamp(agent.created_at),
+        former_names=tuple((each.name, from_timestamp(each.until)) for each in agent.former_names),
     )
 
 
@@ -121,6 +122,9 @@ def agent_message(agent: AgentRecord) -> agent_pb2.Agent:
         key=agent.key,
         server_tools=[_server_tool(tool) for tool in agent.server_tools],
         created_at=to_timestamp(agent.created_at),
+        former_names=[
+            agent_pb2.FormerName(name=name, until=to_timestamp(until)) for name, until in agent.former_names
+        ],
     )
 
 

@@ -26,7 +26,7 @@ from hopline_directory.records import (
 )
 from hopline_directory.state import State, View, WorkspaceState
 
-_EMPTY: Final = View((), {}, {}, {})
+_EMPTY: Final = View((), {}, {}, {}, {})
 _MAX_LISTED: Final = 20
 
 
@@ -35,12 +35,14 @@ class Gap(Exception):  # noqa: N818 - what it is, not an error of anyone's
 
 
 class Directory:
-    """All workspaces in memory. Pure: no I/O, no clock; whoever owns it feeds it by `apply`.
+    """All workspaces in memory. Pure: no I/O; whoever owns it feeds it by `apply`.
 
-    For one thread, the event loop's.
+    `now` is asked for the time alone, since former names are told for a while only. For one thread, the
+    event loop's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
+        self._now = now
         self._state = State()
         self._seq = 0
         self._partial: list[Change] = []
@@ -166,7 +168,7 @@ class Directory:
         """
         if caller.kind == "agent":
             self._check_may_start(caller)
-        found = one_of(self._visible(caller).matches(ref), ref)
+        found = self._one(self._visible(caller), ref)
         if found.id == caller.id:
             raise invalid("agent", "is the caller itself; an agent cannot address itself")
         return found
@@ -179,7 +181,7 @@ class Directory:
         own = self.agent(reader.workspace_id, reader.id)
         if own is not None and ref in (own.id, own.slug):
             return own
-        return one_of(self._visible(reader).matches(ref), ref)
+        return self._one(self._visible(reader), ref)
 
     def may_start_on(self, caller: Principal, agent_id: str) -> bool:
         """Tell whether the caller may start something on an agent right now."""
@@ -190,7 +192,7 @@ class Directory:
 
         Paused ones are among them. A miss is `not_found`, in the same words as `resolve`.
         """
-        return one_of(self.for_person(user, role).matches(ref), ref)
+        return self._one(self.for_person(user, role), ref)
 
     def for_person(self, user: Principal, role: int) -> View:
         """Return the agents of any state on which a person holds `role` or more."""
@@ -221,11 +223,13 @@ class Directory:
     def why_hidden(self, caller: Principal, ref: str) -> str:
         """Tell why `resolve` did not find `ref`, for the audit log and nobody else.
 
-        `unknown`, `deleted`, `paused`, `provisioning`, `no_role`, `group_only` or `out_of_reach`. What
-        exists in other workspaces is `unknown`. Asked after the answer has been given.
+        `unknown`, `renamed`, `deleted`, `paused`, `provisioning`, `no_role`, `group_only` or
+        `out_of_reach`. What exists in other workspaces is `unknown`. Asked after the answer has been given.
         """
         workspace = self._workspace(caller.workspace_id)
         matches = workspace.everyone().matches(ref)
+        if not matches and workspace.everyone().renamed(ref, self._now()):
+            return "renamed"
         if not matches:
             return "deleted" if workspace.departed().matches(ref) else "unknown"
         other = matches[0]
@@ -257,6 +261,10 @@ class Directory:
 
     def _workspace(self, workspace_id: str) -> WorkspaceState:
         return self._state.workspaces.get(workspace_id) or WorkspaceState()
+
+    def _one(self, view: View, ref: str) -> AgentRecord:
+        """Return the only match in a view: all that the answer depends on, a former name included."""
+        return one_of(view.matches(ref), ref, view.renamed(ref, self._now()))
 
     def _visible(self, caller: Principal) -> View:
         """Return the one map that a caller's look-ups are made in; the caller is in it too."""
@@ -299,12 +307,15 @@ class Directory:
             )
 
 
-def one_of(matches: Sequence[AgentRecord], ref: str) -> AgentRecord:
-    """Return the only match; none is `not_found`, several are `ambiguous` with their ids."""
+def one_of(matches: Sequence[AgentRecord], ref: str, renamed: Sequence[AgentRecord] = ()) -> AgentRecord:
+    """Return the only match; none is `not_found`, several are `ambiguous` with their ids.
+
+    `renamed` are agents that the caller may see and that had the name before: a miss tells of them.
+    """
     if len(matches) == 1:
         return matches[0]
     if not matches:
-        raise not_found(ref)
+        raise _renamed(ref, renamed[:_MAX_LISTED]) if renamed else not_found(ref)
     ids = sorted(agent.id for agent in matches)[:_MAX_LISTED]
     raise HoplineError(
         "ambiguous",
@@ -316,6 +327,18 @@ def one_of(matches: Sequence[AgentRecord], ref: str) -> AgentRecord:
 def not_found(ref: str) -> HoplineError:
     """Return the one answer for an agent that does not exist or that the caller may not know of."""
     return HoplineError("not_found", f"there is no agent {ref!r}", details={"agent": ref})
+
+
+def _renamed(ref: str, agents: Sequence[AgentRecord]) -> HoplineError:
+    called = " or ".join(f"{agent.name!r} ({agent.id})" for agent in agents)
+    return HoplineError(
+        "not_found",
+        f"there is no agent {ref!r} any more; it is called {called} now",
+        details={
+            "agent": ref,
+            "renamed_to": [{"id": agent.id, "slug": agent.slug, "name": agent.name} for agent in agents],
+        },
+    )
 
 
 def _role(workspace: WorkspaceState, user_id: str, agent: AgentRecord) -> int:

@@ -80,7 +80,7 @@ class Guard:
     """
 
     def __init__(self, registry: grpc.aio.Channel, mesh_id: str, clock: Clock) -> None:
-        self.directory = Directory()
+        self.directory = Directory(clock.now)
         self.follower = Follower(registry, self.directory, clock)
         self.authenticator = LiveAuthenticator(self.follower, exchange_at(registry), mesh_id, clock)
 

@@ -83,6 +83,8 @@ class AgentRecord:
     key: str = ""
     server_tools: tuple[ServerToolRecord, ...] = ()
     created_at: float = 0.0
+    # Names it had before, and until when each is remembered.
+    former_names: tuple[tuple[str, float], ...] = ()
     deleted: bool = False
 
 

@@ -40,6 +40,12 @@ class View:
     ids: Mapping[str, AgentRecord]
     slugs: Mapping[str, AgentRecord]
     names: Mapping[str, Sequence[AgentRecord]]
+    # By the names that they had before, with the time until which each is remembered.
+    former: Mapping[str, Sequence[tuple[AgentRecord, float]]]
+
+    def renamed(self, ref: str, now: float) -> Sequence[AgentRecord]:
+        """Return the agents that had a name before and whose new one is still told."""
+        return [agent for agent, until in self.former.get(ref, ()) if until > now]
 
     def matches(self, ref: str) -> Sequence[AgentRecord]:
         """Return what a reference means: by id, else by slug, else all that have the name."""
@@ -51,13 +57,17 @@ def make_view(agents: Iterable[AgentRecord]) -> View:
     """Index agents."""
     ordered = tuple(sorted(agents, key=lambda agent: agent.slug))
     names: dict[str, list[AgentRecord]] = {}
+    former: dict[str, list[tuple[AgentRecord, float]]] = {}
     for agent in ordered:
         names.setdefault(agent.name, []).append(agent)
+        for name, until in agent.former_names:
+            former.setdefault(name, []).append((agent, until))
     return View(
         ordered,
         {agent.id: agent for agent in ordered},
         {agent.slug: agent for agent in ordered},
         names,
+        former,
     )
 
 

@@ -40,7 +40,8 @@ class AgentAccess:
 
         Without any role on it, it is `not_found`, as one that never existed.
         """
-        agent = one_of(self._matches(ref), ref)
+        matches = self._matches(ref)
+        agent = one_of(matches, ref, () if matches else self._renamed(ref))
         if self.role_on(agent) < role:
             raise HoplineError(
                 "permission_denied", f"this needs the role {_WORDS[role]} on the agent {agent.slug!r}"
@@ -55,6 +56,16 @@ class AgentAccess:
             if seen := [agent for agent in found if self.role_on(agent) >= VIEWER]:
                 return seen
         return []
+
+    def _renamed(self, ref: str) -> list[AgentRecord]:
+        """Return the agents the actor may see that had a name before."""
+        everyone = agent_rows.agents_with(self._tx.conn, self._tx.actor.workspace_id)
+        return [
+            agent
+            for agent in everyone
+            if any(name == ref and until > self._tx.now for name, until in agent.former_names)
+            and self.role_on(agent) >= VIEWER
+        ]
 
 
 def user_for(tx: Tx, ref: str) -> UserRecord:

@@ -15,7 +15,14 @@ from hopline_rpc.principals import Principal
 from hopline_registry.access import AgentAccess, user_for
 from hopline_registry.core import Core, Tx
 from hopline_registry.domain.agents import parent_problem, webhook_problem
-from hopline_registry.domain.names import free_slug, name_problem, slugify
+from hopline_registry.domain.names import (
+    RESERVED_SECONDS,
+    free_slug,
+    name_problem,
+    renamed,
+    slug_problem,
+    slugify,
+)
 from hopline_registry.store import agents as rows
 from hopline_registry.store import tokens as token_rows
 from hopline_registry.store import workspaces
@@ -24,7 +31,7 @@ from hopline_registry.tokens import FIRST, mint, revoke
 _NAMES: Final = tuple(each.name for each in fields(AgentRecord))
 MAX_DEFINITION: Final = 1024 * 1024
 # What the mesh gives to a new agent, whatever its creator says.
-_GIVEN: Final = frozenset({"id", "workspace_id", "slug", "state", "created_at", "deleted"})
+_GIVEN: Final = frozenset({"id", "workspace_id", "slug", "state", "created_at", "deleted", "former_names"})
 
 
 class Agents:
@@ -147,7 +154,7 @@ class _Definition:
             created_at=tx.now,
         )
         agent = self.updated(draft, wish, frozenset(_NAMES) - _GIVEN)
-        return replace(agent, slug=self._slug(wish))
+        return replace(agent, slug=self._slug(wish, agent))
 
     def updated(self, before: AgentRecord, wish: AgentRecord, names: frozenset[str]) -> AgentRecord:
         """Return `before` with the named fields taken from `wish`."""
@@ -161,6 +168,9 @@ class _Definition:
         if "parent_agent_id" in names and wish.parent_agent_id:
             values["parent_agent_id"] = self._seen(wish.parent_agent_id, "agent.parent_agent_id").id
         agent = replace(before, **values)
+        if before.slug and agent.name != before.name:
+            former = renamed(before.former_names, before.name, agent.name, self._tx.now)
+            agent = replace(agent, former_names=former)
         if agent.parent_agent_id:
             agent = replace(agent, is_subagent=True)
         self._check_crew(before, agent)
@@ -170,22 +180,31 @@ class _Definition:
             self._take_over_default(agent)
         return agent
 
-    def _slug(self, wish: AgentRecord) -> str:
-        def taken(slug: str) -> bool:
-            return rows.slug_is_taken(self._tx.conn, self._tx.actor.workspace_id, slug)
-
-        if not wish.slug:
-            return free_slug(wish.name, taken)
-        slug = slugify(wish.slug)
-        if not slug:
-            raise invalid("agent.slug", "needs at least one letter a-z or digit")
-        if taken(slug):
+    def _slug(self, wish: AgentRecord, agent: AgentRecord) -> str:
+        """Return the slug of a new agent, and take it from a deleted one that has it no longer."""
+        if wish.slug and (problem := slug_problem(wish.slug)):
+            raise invalid("agent.slug", problem)
+        slug = slugify(wish.slug) or free_slug(wish.name, lambda each: self._in_the_way(each, agent) != "")
+        if why := self._in_the_way(slug, agent):
             raise HoplineError(
                 "failed_precondition",
-                f"the slug {slug!r} is taken; choose another, or leave it empty to have one made",
-                violations=(("agent.slug", "is taken"),),
+                f"the slug {slug!r} {why}; choose another, or leave it empty to have one made",
+                violations=(("agent.slug", why),),
             )
+        for earlier, _ in rows.looking_like(self._tx.conn, agent.workspace_id, slug):
+            if earlier.slug == slug:
+                rows.release_slug(self._tx.conn, earlier)
         return slug
+
+    def _in_the_way(self, slug: str, agent: AgentRecord) -> str:
+        """Say why an agent cannot have a slug; empty when it can."""
+        for earlier, deleted_at in rows.looking_like(self._tx.conn, agent.workspace_id, slug):
+            if deleted_at is None:
+                same = earlier.slug == slug
+                return "is taken" if same else f"looks like {earlier.slug!r}, which is taken"
+            if deleted_at + RESERVED_SECONDS > self._tx.now and not _takes_the_place(agent, earlier):
+                return f"is reserved: the agent {earlier.slug!r} was deleted less than 30 days ago"
+        return ""
 
     def _owner(self, before: AgentRecord, ref: str) -> str:
         """Return the owner's id; only workspace admins give agents to others."""
@@ -236,6 +255,16 @@ class _Definition:
             demoted = replace(earlier, is_default=False)
             rows.save_agent(self._tx.conn, demoted)
             _changed(self._tx, demoted, "agent.updated", ["is_default"])
+
+
+def _takes_the_place(agent: AgentRecord, deleted: AgentRecord) -> bool:
+    """Tell whether an agent is made again: by the same owner or plugin, under the same key."""
+    return (
+        agent.key != ""
+        and agent.key == deleted.key
+        and agent.plugin_id == deleted.plugin_id
+        and (agent.plugin_id != "" or agent.owner_id == deleted.owner_id)
+    )
 
 
 def _check_size(agent: AgentRecord) -> None:

@@ -83,7 +83,7 @@ class Registry:
         self.first_start = False
         self._upkeep: asyncio.Task[None] | None = None
 
-        self.directory = Directory()
+        self.directory = Directory(wiring.clock.now)
         self._feed = Feed(db.reader, self.directory, wiring.clock)
         self._core = Core(db, self.directory, self._feed, wiring.clock, wiring.ids)
         self._keys = Keys(self._core, settings.mesh_id)

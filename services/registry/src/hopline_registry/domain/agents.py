@@ -36,6 +36,7 @@ WHY_FIXED: Final = {
     "state": "is changed by pausing and resuming",
     "plugin_id": "is given by a plugin's installation",
     "created_at": "is given by the mesh",
+    "former_names": "are kept by the mesh",
 }
 
 

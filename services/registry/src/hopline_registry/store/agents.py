@@ -7,11 +7,12 @@ from dataclasses import asdict, fields
 from typing import Any, Final
 
 from hopline_directory import AgentRecord, ServerToolRecord
-from sqlalchemy import ColumnElement, Connection, Row, exists, func, select
+from sqlalchemy import ColumnElement, Connection, Row, func, select
 
+from hopline_registry.domain.names import look
 from hopline_registry.store.schema import agents
 
-_OTHERS: Final = {"reach", "tools", "server_tools", "deleted"}
+_OTHERS: Final = {"reach", "tools", "server_tools", "deleted", "former_names"}
 _PLAIN: Final = tuple(field.name for field in fields(AgentRecord) if field.name not in _OTHERS)
 
 
@@ -21,6 +22,8 @@ def _values(agent: AgentRecord) -> dict[str, Any]:
         "reach": sorted(agent.reach),
         "tools": list(agent.tools),
         "server_tools": [asdict(tool) for tool in agent.server_tools],
+        "former_names": [list(each) for each in agent.former_names],
+        "slug_look": look(agent.slug),
     }
 
 
@@ -31,6 +34,7 @@ def _record(row: Row[Any]) -> AgentRecord:
         tools=tuple(row.tools),
         server_tools=tuple(ServerToolRecord(**tool) for tool in row.server_tools),
         deleted=row.deleted_at is not None,
+        former_names=tuple((name, until) for name, until in row.former_names),
     )
 
 
@@ -64,10 +68,16 @@ def agents_with(conn: Connection, workspace_id: str, **values: str | bool) -> Se
     return [_record(row) for row in conn.execute(query.order_by(agents.c.slug))]
 
 
-def slug_is_taken(conn: Connection, workspace_id: str, slug: str) -> bool:
-    """Tell whether any agent has, or ever had, a slug."""
-    condition = exists().where(agents.c.workspace_id == workspace_id, agents.c.slug == slug)
-    return bool(conn.execute(select(condition)).scalar_one())
+def looking_like(conn: Connection, workspace_id: str, slug: str) -> list[tuple[AgentRecord, float | None]]:
+    """Return the agents whose slug is, or looks like, this one, with the time at which each was deleted."""
+    query = select(agents).where(agents.c.workspace_id == workspace_id, agents.c.slug_look == look(slug))
+    return [(_record(row), row.deleted_at) for row in conn.execute(query)]
+
+
+def release_slug(conn: Connection, agent: AgentRecord) -> None:
+    """Take the slug from a deleted agent, which gets one that nobody can ask for."""
+    values = {"slug": f"{agent.slug}~{agent.id}", "slug_look": ""}
+    conn.execute(agents.update().where(_is(agent.workspace_id, agent.id)).values(values))
 
 
 def count_agents(conn: Connection, workspace_id: str) -> int:

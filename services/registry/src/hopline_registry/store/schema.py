@@ -91,9 +91,13 @@ agents: Final = Table(
     Column("created_at", Float, nullable=False),
     # A deleted agent stays, so that its threads can be read and its slug is not given away.
     Column("deleted_at", Float, nullable=True),
+    # What the slug looks like (`domain/names.py`), and the names before this one as [name, until].
+    Column("slug_look", Text, nullable=False, server_default=""),
+    Column("former_names", JSON, nullable=False, server_default="[]"),
     PrimaryKeyConstraint("workspace_id", "id"),
     UniqueConstraint("workspace_id", "slug"),
     Index("agents_by_name", "workspace_id", "name"),
+    Index("agents_by_look", "workspace_id", "slug_look"),
     Index("agents_by_parent", "workspace_id", "parent_agent_id"),
 )
 
