@@ -237,6 +237,7 @@ def turn_view(value: message_pb2.TurnView) -> Json:
         "thread_id": value.thread_id or None,
         "message_id": value.message_id or None,
         "depth": value.depth,
+        "agent": party(value.agent) if value.HasField("agent") else None,
     }
     if value.has_reply:
         found["reply"] = value.reply

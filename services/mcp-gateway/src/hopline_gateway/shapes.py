@@ -61,7 +61,7 @@ def message(value: message_pb2.Message) -> Json:
         "seq": value.seq,
         "from": {**party(sender), "display": sender.display},
         "to": [party(recipient) for recipient in value.to],
-        "provenance": {"display": sender.display, "kind": sender.kind, "depth": value.depth},
+        "provenance": _provenance(sender, value.depth),
         "reply_expected": value.reply_expected,
         "subject": Foreign(value.subject) if value.subject else None,
         "body": _body(value, sender.kind),
@@ -74,6 +74,11 @@ def message(value: message_pb2.Message) -> Json:
     if value.escalation_id:
         found["escalation_id"] = value.escalation_id
     return found
+
+
+def _provenance(author: message_pb2.Party, depth: int) -> Json:
+    """Return who wrote a text, in whose name, and at which depth; its thread stands beside it."""
+    return {"display": author.display, "kind": author.kind, "depth": depth}
 
 
 def _body(value: message_pb2.Message, sender_kind: str) -> str:
@@ -107,6 +112,9 @@ def turn(value: message_pb2.TurnView) -> Json:
         if identifier := getattr(value, key):
             found[key] = identifier
     found["depth"] = value.depth
+    if value.HasField("agent"):
+        # Whose words the answer, or why there is none, is.
+        found["provenance"] = _provenance(value.agent, value.depth)
     if value.has_reply:
         found["reply"] = Foreign(value.reply)
         if value.reply_payload_json:

@@ -130,7 +130,7 @@ class Relay:
         )
         self.authenticator = self._guard.authenticator
         slots, views = Slots(admission, signals, clock), Views(directory)
-        asks = Asks(journal, directory, sends, waits, hand_over, endings, slots, inboxes, ids, clock)
+        asks = Asks(journal, directory, sends, waits, hand_over, endings, slots, inboxes, views, ids, clock)
         questions = Questions(
             journal, directory, waits, hand_over, endings, slots, inboxes, views, settings, ids, clock
         )

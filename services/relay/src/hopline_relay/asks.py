@@ -30,7 +30,7 @@ from hopline_relay.store.bulk import by_id
 from hopline_relay.store.facts import Names, look_up
 from hopline_relay.store.schema import debts, deliveries, messages, turns
 from hopline_relay.store.sql import Record
-from hopline_relay.view import turn_view
+from hopline_relay.view import Views, turn_view
 from hopline_relay.waits import Outcome, Waiter, Waits
 
 
@@ -75,10 +75,12 @@ class Asks:
         endings: Endings,
         slots: Slots,
         inboxes: Inboxes,
+        views: Views,
         ids: IdMaker,
         clock: Clock,
     ) -> None:
         self._journal = journal
+        self._views = views
         self._directory = directory
         self._sends = sends
         self._waits = waits
@@ -123,6 +125,7 @@ class Asks:
             thread_id=sent.thread_id,
             message_id=sent.message_id,
             depth=sent.depth,
+            agent=self._views.party(draft.principal, "agent", copy.id, known=True),
         )
 
     async def check(
@@ -190,6 +193,9 @@ class Asks:
             thread_id=turn.thread_id,
             message_id=turn.message_id,
             depth=turn.depth,
+            agent=self._views.party(
+                principal, "agent", turn.agent_id, known=turn.caused_by_id == principal.id
+            ),
         )
 
     async def _wait_again(

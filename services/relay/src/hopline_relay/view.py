@@ -186,6 +186,7 @@ def turn_view(
     thread_id: str,
     message_id: str,
     depth: int,
+    agent: Party,
 ) -> message_pb2.TurnView:
     """Return what a caller learns of a turn; `state` is the turn's own while there is no outcome yet."""
     view = message_pb2.TurnView(
@@ -195,6 +196,7 @@ def turn_view(
         thread_id=thread_id,
         message_id=message_id,
         depth=depth,
+        agent=agent,
     )
     if outcome is not None:
         if outcome.reply is not None:
