@@ -24,8 +24,8 @@ demo: setup ## Run a real delegation through the whole mesh and show its timelin
 test: setup ## Run all tests
 	@$(PY) -m pytest -n auto --dist loadfile $(ARGS)
 
-simulate: setup ## Play random agents against the rails (SEEDS=100 STEPS=1000; SEED=n plays one and tells it)
-	@PYTHONHASHSEED=0 $(PY) -m tests.simulation --seeds $(or $(SEEDS),100) --steps $(or $(STEPS),1000) $(if $(SEED),--seed $(SEED))
+simulate: setup ## Play random agents against the rails (SEEDS=100 STEPS=1000 FIRST=1 JOBS=cores; SEED=n tells one)
+	@PYTHONHASHSEED=0 $(PY) -m tests.simulation --seeds $(or $(SEEDS),100) --steps $(or $(STEPS),1000) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS)) $(if $(SEED),--seed $(SEED))
 
 fuzz: setup ## Feed every surface mutated input at random (SECONDS=300; SEED=n plays one round again)
 	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -8,6 +8,7 @@ import logging
 import random
 import shutil
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,7 +37,10 @@ class Outcome:
     seed: int
     steps: int = 0
     violation: str = ""
+    cut_short: bool = False  # the run was interrupted
     story: list[str] = field(default_factory=list)
+    actions: Counter[str] = field(default_factory=Counter)
+    most: Counter[str] = field(default_factory=Counter)
     did: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     messages: int = 0
@@ -58,7 +62,8 @@ class _Errors(logging.Handler):
 class Simulation:
     """A run of one seed."""
 
-    def __init__(self, seed: int, steps: int, loop: VirtualLoop) -> None:
+    def __init__(self, seed: int, steps: int, loop: VirtualLoop, stopped: Callable[[], bool]) -> None:
+        self.stopped = stopped
         self.rng = random.Random(seed)
         self.steps = steps
         self.loop = loop
@@ -111,10 +116,13 @@ class Simulation:
         mix = self._mix()
         try:
             while story.step < self.steps:
+                if self.stopped():
+                    self.outcome.cut_short = True
+                    return
                 for _ in range(self.rng.choice((1, 1, 2, 3, 5, 10))):
                     story.step += 1
                     (action,) = self.rng.choices(list(mix), list(mix.values()))
-                    story.did[action.__name__.strip("_")] += 1
+                    self.outcome.actions[action.__name__.strip("_")] += 1
                     result = action()
                     if result is not None:
                         await result
@@ -129,8 +137,8 @@ class Simulation:
             outcome.messages = len(self.records.messages)
             outcome.digest = story.digest
             outcome.story = list(story.lines)
-            outcome.did["deepest chain"] = quotas.deepest
-            outcome.did["most slots"] = quotas.highest_slots
+            outcome.most["depth"] = quotas.deepest
+            outcome.most["slots"] = quotas.highest_slots
 
     def _mix(self) -> dict[Callable[[], Any], float]:
         """Return what happens in this run and how often: another mix for each seed."""
@@ -295,18 +303,28 @@ def _template() -> tuple[Path, dict[str, tuple[str, str]]]:
     Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=1)
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         loop: Any = runner.get_loop()
-        return folder, runner.run(prepare(folder, loop))
+        prepared = runner.run(prepare(folder, loop))
+    # What is there by now stays; looking through it before every seed would take longer than many steps.
+    gc.collect()
+    gc.freeze()
+    return folder, prepared
 
 
-def play(seed: int, steps: int) -> Outcome:
-    """Play one seed on a loop of its own."""
+def play(seed: int, steps: int, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+    """Play one seed on a loop of its own; an early end when `stopped` says so."""
     template, cast = _template()
     # What is collected may have something to do at its end: that must not come at any odd moment.
     gc.collect()
     gc.disable()
+    simulation: Simulation | None = None
     try:
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             loop: Any = runner.get_loop()
-            return runner.run(Simulation(seed, steps, loop).run(template, cast))
+            simulation = Simulation(seed, steps, loop, stopped)
+            return runner.run(simulation.run(template, cast))
+    except Exception:
+        outcome = simulation.outcome if simulation is not None else Outcome(seed)
+        outcome.violation = f"the simulation itself failed\n{traceback.format_exc()}"
+        return outcome
     finally:
         gc.enable()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,10 +21,13 @@ class _NoSelector(selectors.SelectSelector):
 
     loop: VirtualLoop
 
+    # Called with 0 while anything is ready or due.
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout != 0 and self.loop.has_settled():
+            return []
         if timeout is None:
             raise RuntimeError("nothing can ever happen any more: everyone waits for somebody else")
-        if timeout > 0:
+        if timeout:
             self.loop.pass_to_next_timer()
         return []
 
@@ -39,11 +43,32 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
         inner: Any = self
         self._ready_ones: Any = inner._ready
-        self._timers: list[asyncio.TimerHandle] = inner._scheduled
+        self._settling: list[asyncio.Future[None]] = []
+        self._born: weakref.WeakKeyDictionary[asyncio.Task[Any], int] = weakref.WeakKeyDictionary()
+        self._number = 0
 
     def time(self) -> float:
         """Return virtual seconds."""
         return self._virtual
+
+    def create_task(self, *given: Any, **more: Any) -> asyncio.Task[Any]:
+        """Make a task, and remember which came first."""
+        task: asyncio.Task[Any] = super().create_task(*given, **more)
+        self._number += 1
+        self._born[task] = self._number
+        return task
+
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Return all tasks but the one that asks, the oldest first: by themselves they have no order."""
+        me = asyncio.current_task()
+        return sorted((task for task in asyncio.all_tasks() if task is not me), key=self._born.__getitem__)
+
+    @property
+    def _timers(self) -> list[asyncio.TimerHandle]:
+        """The heap of timers: another list each time the loop has thrown many cancelled ones out."""
+        inner: Any = self
+        timers: list[asyncio.TimerHandle] = inner._scheduled
+        return timers
 
     def pass_to_next_timer(self) -> None:
         """Let time go on to the earliest timer, and a moment beyond: what is left of a wait may be too
@@ -66,19 +91,24 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def settle(self) -> None:
         """Let everything run that can without time passing."""
-        while True:
-            await asyncio.sleep(0)
-            if not self._ready_ones and not self._due():
-                return
+        idle = self.create_future()
+        self._settling.append(idle)
+        await idle
+
+    def has_settled(self) -> bool:
+        """Wake who waits for nothing else to be ready; tells whether anyone did."""
+        settling, self._settling = self._settling, []
+        for idle in settling:
+            if not idle.done():
+                idle.set_result(None)
+        return bool(settling)
 
     def forget_everything(self) -> None:
         """Drop all that is ready or scheduled, as the end of a process does."""
         self._ready_ones.clear()
+        self._settling.clear()
         for timer in list(self._timers):
             timer.cancel()
-
-    def _due(self) -> bool:
-        return bool(self._timers) and self._timers[0].when() <= self._virtual
 
 
 class VirtualClock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import shutil
 from collections.abc import Iterator
@@ -111,10 +110,8 @@ class World(RelayMesh):
         """End the process, whatever it is doing."""
         self.process.dead = True
         registry, quota = self._services[:2]
-        me = asyncio.current_task()
-        for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name()):
-            if task is not me:
-                task.cancel()
+        for task in self.loop.tasks():
+            task.cancel()
         await self.loop.settle()
         self.loop.forget_everything()
         await registry.close()
@@ -141,5 +138,6 @@ async def prepare(folder: Path, loop: VirtualLoop) -> dict[str, tuple[str, str]]
 
 def copied(template: Path, folder: Path) -> Path:
     """Return a fresh copy of a prepared folder."""
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was broken off
     shutil.copytree(template, folder)
     return folder

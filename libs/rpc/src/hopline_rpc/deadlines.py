@@ -28,13 +28,12 @@ T = TypeVar("T", bound=Timed)
 
 
 class Deadlines(Generic[T]):
-    """A set whose members are told when their time is over."""
+    """A set whose members are told when their time is over: first come, first told."""
 
     def __init__(self) -> None:
-        self._members: set[T] = set()
+        self._members: dict[T, None] = {}
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.discard = self._members.discard
 
     def __len__(self) -> int:
         return len(self._members)
@@ -44,9 +43,13 @@ class Deadlines(Generic[T]):
 
     def add(self, member: T) -> None:
         """Take a member in."""
-        self._members.add(member)
+        self._members[member] = None
         if member.deadline is not None and (self._due is None or member.deadline < self._due):
             self._set_timer(member.deadline)
+
+    def discard(self, member: T) -> None:
+        """Let a member go, if it is one."""
+        self._members.pop(member, None)
 
     def _set_timer(self, due: float) -> None:
         if self._timer is not None:

@@ -50,7 +50,7 @@ class Exchange:
         self.initial: Pairs | None = None
         self.handler: asyncio.Task[None] | None = None
         self.callbacks: list[Callable[[], object]] = []
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}
         # Responses: the item on offer, whether the consumer has taken it, and who waits.
         self._offer: Any = EOF
         self._taken = False
@@ -121,11 +121,11 @@ class Exchange:
 
     async def _wait(self) -> None:
         waiter: asyncio.Future[None] = self.loop.create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
 
     def raise_for_status(self) -> None:
         """Raise what a finished call that did not succeed raises."""

@@ -132,5 +132,11 @@ def _set_pragmas(connection: Any, _record: Any) -> None:
 
 def _begin(conn: Connection) -> None:
     """Begin a transaction: a writer takes the lock at once, since a later upgrade could fail."""
-    reads = conn.get_execution_options().get("hopline_reader")
-    conn.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+    begin = "BEGIN" if conn.get_execution_options().get("hopline_reader") else "BEGIN IMMEDIATE"
+    # Straight to the driver: SQLAlchemy's own way costs more than the statement, and every read comes by.
+    driver: Any = conn.connection.driver_connection
+    dbapi: Any = conn.dialect.dbapi
+    try:
+        driver.execute(begin)
+    except dbapi.Error as error:
+        raise DBAPIError.instance(begin, None, error, dbapi.Error, dialect=conn.dialect) from error

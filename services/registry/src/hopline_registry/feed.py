@@ -37,11 +37,35 @@ class _Watcher:
     """Someone who watches."""
 
     def __init__(self) -> None:
-        self.wake = asyncio.Event()
+        self._news = True
+        self._sleeps: asyncio.Future[None] | None = None
         # The last change that it has dealt with; None until it has had its snapshot.
         self.consumed: int | None = None
         # It kept a write waiting once; nobody waits for it again until it has caught up.
         self.late = False
+
+    def wake(self) -> None:
+        """Have it look for news."""
+        self._news = True
+        if self._sleeps is not None and not self._sleeps.done():
+            self._sleeps.set_result(None)
+
+    def looks(self) -> None:
+        """Say that it looks now: what it is woken for later is news."""
+        self._news = False
+
+    async def pause(self, clock: Clock) -> None:
+        """Wait for news, or for the time of a heartbeat."""
+        if self._news:
+            return
+        # A bare future, not an event: heartbeats are most of what an idle mesh does.
+        self._sleeps = asyncio.get_running_loop().create_future()
+        try:
+            await wait_for(clock, self._sleeps, HEARTBEAT_SECONDS)
+        except TimeoutError:
+            return
+        finally:
+            self._sleeps = None
 
 
 class Feed:
@@ -52,7 +76,7 @@ class Feed:
         self._directory = directory
         self._clock = clock
         self._recent: deque[Change] = deque(maxlen=_IN_MEMORY)
-        self._watchers: set[_Watcher] = set()
+        self._watchers: dict[_Watcher, None] = {}
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._listeners: list[Listener] = []
         self._closed = False
@@ -69,7 +93,7 @@ class Feed:
             listener(changes)
         self._recent.extend(changes)
         for watcher in self._watchers:
-            watcher.wake.set()
+            watcher.wake()
 
     async def consumed(self, seq: int) -> None:
         """Wait until all watchers have dealt with a change, for a second at most."""
@@ -91,11 +115,11 @@ class Feed:
         if len(self._watchers) >= MAX_WATCHERS:
             raise HoplineError("overloaded", "too many services watch the registry", retry_after=1.0)
         watcher = _Watcher()
-        self._watchers.add(watcher)
+        self._watchers[watcher] = None
         try:
             seq = from_seq
             while not self._closed:
-                watcher.wake.clear()
+                watcher.looks()
                 changes = await self._after(seq)
                 if changes is None:
                     seq = self._directory.seq
@@ -106,25 +130,18 @@ class Feed:
                 seq = changes[-1].seq if changes else seq
                 self._has_consumed(watcher, seq)
                 if seq == self._directory.seq:
-                    await self._pause(watcher)
+                    await watcher.pause(self._clock)
         finally:
-            self._watchers.discard(watcher)
+            self._watchers.pop(watcher, None)
             self._settle()
 
     def close(self) -> None:
         """End all watching."""
         self._closed = True
         for watcher in self._watchers:
-            watcher.wake.set()
+            watcher.wake()
 
     # -- helpers -----------------------------------------------------------------------------------
-
-    async def _pause(self, watcher: _Watcher) -> None:
-        """Wait for news, or for the time of a heartbeat."""
-        try:
-            await wait_for(self._clock, watcher.wake.wait(), HEARTBEAT_SECONDS)
-        except TimeoutError:
-            return
 
     def _has_consumed(self, watcher: _Watcher, seq: int) -> None:
         watcher.consumed = seq

@@ -15,7 +15,7 @@ class Signals:
 
     def __init__(self) -> None:
         self._claimable: list[Callable[[set[Agent]], None]] = []
-        self._inboxes: dict[Agent, set[asyncio.Future[None]]] = defaultdict(set)
+        self._inboxes: dict[Agent, dict[asyncio.Future[None], None]] = defaultdict(dict)
         # Agents whose turns found no run slot, by workspace, in that order; and how often one became free.
         self._refused: dict[str, dict[str, None]] = {}
         self._freed: Counter[str] = Counter()
@@ -69,13 +69,13 @@ class Signals:
     def queue_grows(self, agent: Agent) -> asyncio.Future[None]:
         """Return a future that is done with the next message for this agent."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._inboxes[agent].add(future)
+        self._inboxes[agent][future] = None
         return future
 
     def ignore(self, agent: Agent, future: asyncio.Future[None]) -> None:
         """Wait no longer."""
         waiting = self._inboxes.get(agent)
         if waiting is not None:
-            waiting.discard(future)
+            waiting.pop(future, None)
             if not waiting:
                 del self._inboxes[agent]

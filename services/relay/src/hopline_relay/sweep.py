@@ -12,7 +12,7 @@ from hopline_directory import Directory
 from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock, utc_day
 from hopline_rpc.errors import HoplineError
-from sqlalchemy import Connection, and_, delete, select
+from sqlalchemy import Connection, and_, bindparam, delete, select
 
 from hopline_relay import spans
 from hopline_relay.admission import Admission, requeued_item
@@ -27,8 +27,8 @@ from hopline_relay.store import limits, queues
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
-from hopline_relay.store.schema import RUNNING, debts, requests, turns, waits
-from hopline_relay.store.sql import Record
+from hopline_relay.store.schema import EMPTY, RUNNING, debts, requests, turns, waits
+from hopline_relay.store.sql import Record, Statement
 from hopline_relay.store.turns import Ended
 from hopline_relay.turns import Turns
 
@@ -40,6 +40,12 @@ _SET_SECONDS: Final = 2.0
 _STILL_SECONDS: Final = 5.0
 _FORGET_SECONDS: Final = 3600.0
 _BATCH: Final = 500
+
+# Both every half second, whether anything is due or not.
+_DUE: Final = Statement(
+    select(turns).where(turns.c.due_at <= bindparam("now")).order_by(turns.c.due_at).limit(bindparam("most"))
+)
+_WAITING: Final = Statement(select(waits.c.workspace_id).where(waits.c.waiter_turn_id != EMPTY).distinct())
 
 _LOST: Final = Fault("unavailable", f"its worker was lost {MAX_ATTEMPTS} times")
 _TOO_LONG: Final = Fault("deadline_exceeded", "it ran for longer than a turn may")
@@ -113,8 +119,7 @@ class Sweep:
         await self._keep_time()
         while True:
             now = self._clock.now()
-            query = select(turns).where(turns.c.due_at <= now).order_by(turns.c.due_at).limit(_BATCH)
-            rows = await self._journal.read(partial(_all, query=query))
+            rows = await self._journal.read(partial(_DUE.all, values={"now": now, "most": _BATCH}))
             again: list[Record] = []
             for row in rows:
                 if row.deadline_at <= now:
@@ -196,7 +201,7 @@ class Sweep:
 
     async def deadlocks(self) -> None:
         """Fail the youngest ask of every circle of turns that wait for each other."""
-        for workspace_id in await self._journal.read(_waiting_workspaces):
+        for workspace_id in await self._journal.read(partial(_WAITING.scalars, values={})):
             graph = await self._journal.read(partial(_graph, workspace_id=workspace_id))
             places = {
                 agent: count
@@ -226,15 +231,6 @@ class Sweep:
 
 def _run(book: Book, statement: Any) -> None:
     book.connection.execute(statement)
-
-
-def _all(connection: Connection, query: Any) -> Sequence[Record]:
-    return connection.execute(query).all()
-
-
-def _waiting_workspaces(connection: Connection) -> Sequence[str]:
-    query = select(waits.c.workspace_id).where(waits.c.waiter_turn_id != "").distinct()
-    return connection.execute(query).scalars().all()
 
 
 def _graph(connection: Connection, workspace_id: str) -> list[Runs]:

@@ -27,7 +27,7 @@ class TunnelServicer(TunnelServiceServicer):
 
     def __init__(self, tunnels: Tunnels) -> None:
         self._tunnels = tunnels
-        self._streams: set[Stream] = set()
+        self._streams: dict[Stream, None] = {}
         self._draining = False
         self._emptied = asyncio.Event()
 
@@ -45,7 +45,7 @@ class TunnelServicer(TunnelServiceServicer):
         # At once: a client may wait for the server's first sign before it writes.
         await context.send_initial_metadata(())
         stream = Stream(self._tunnels, call)
-        self._streams.add(stream)
+        self._streams[stream] = None
         # Straight from the context: an item that breaks a limit is answered by itself, while the
         # checked iterator would end the stream of every agent on it.
         reader = asyncio.create_task(stream.read(context))
@@ -55,7 +55,7 @@ class TunnelServicer(TunnelServiceServicer):
         finally:
             reader.cancel()
             stream.close()
-            self._streams.discard(stream)
+            self._streams.pop(stream, None)
             self._emptied.set()
 
     async def drain(self, seconds: float) -> None:

@@ -7,13 +7,18 @@ from dataclasses import asdict, fields
 from typing import Any, Final
 
 from hopline_directory import AgentRecord, ServerToolRecord
-from sqlalchemy import ColumnElement, Connection, Row, func, select
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, select
 
 from hopline_registry.domain.names import look
 from hopline_registry.store.schema import agents
 
 _OTHERS: Final = {"reach", "tools", "server_tools", "deleted", "former_names"}
 _PLAIN: Final = tuple(field.name for field in fields(AgentRecord) if field.name not in _OTHERS)
+
+# Written once: SQLAlchemy takes longer to put a statement together than SQLite to answer it.
+_BY_ID: Final = select(agents).where(
+    agents.c.workspace_id == bindparam("workspace"), agents.c.id == bindparam("agent")
+)
 
 
 def _values(agent: AgentRecord) -> dict[str, Any]:
@@ -55,7 +60,7 @@ def mark_deleted(conn: Connection, agent: AgentRecord, now: float) -> None:
 
 def agent_by_id(conn: Connection, workspace_id: str, agent_id: str) -> AgentRecord | None:
     """Return an agent by id, a deleted one too."""
-    row = conn.execute(select(agents).where(_is(workspace_id, agent_id))).first()
+    row = conn.execute(_BY_ID, {"workspace": workspace_id, "agent": agent_id}).first()
     return None if row is None else _record(row)
 
 

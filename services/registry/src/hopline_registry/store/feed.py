@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hopline.registry.v1.visibility_pb2 import Change
 from sqlalchemy import Connection, delete, func, select
 
 from hopline_registry.store.schema import changes, feed, requests
+
+_HEAD: Final = select(feed.c.head)
+_OLDEST: Final = select(func.min(changes.c.seq))
 
 
 def append(conn: Connection, new: Sequence[Change], now: float) -> int:
@@ -28,13 +31,13 @@ def append(conn: Connection, new: Sequence[Change], now: float) -> int:
 
 def head(conn: Connection) -> int:
     """Return the number of the newest change."""
-    found: int = conn.execute(select(feed.c.head)).scalar_one()
+    found: int = conn.execute(_HEAD).scalar_one()
     return found
 
 
 def oldest(conn: Connection) -> int:
     """Return the number of the oldest change that is kept; one above the head when none is."""
-    found: int | None = conn.execute(select(func.min(changes.c.seq))).scalar_one()
+    found: int | None = conn.execute(_OLDEST).scalar_one()
     return head(conn) + 1 if found is None else found
 
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from hopline_rpc.principals import hash_token
-from sqlalchemy import Connection, Row, delete, func, or_, select, tuple_
+from sqlalchemy import Connection, Row, bindparam, delete, func, or_, select, tuple_
 
 from hopline_registry.domain.tokens import TokenRecord
 from hopline_registry.store.schema import signing_keys, tokens
 
 _LOOKUP: Final = 16
+# Written once: SQLAlchemy takes longer to put a statement together than SQLite to answer it.
+_BY_LOOKUP: Final = select(tokens).where(tokens.c.lookup == bindparam("lookup"))
 _COLUMNS: Final = [column for column in tokens.c if column.name not in {"lookup", "hash"}]
 
 
@@ -41,7 +43,7 @@ def token_by_secret(conn: Connection, secret: str) -> TokenRecord | None:
     """Return the token of a secret, be it expired or revoked; None when there is none."""
     digest = hash_token(secret)
     found = None
-    for row in conn.execute(select(tokens).where(tokens.c.lookup == digest[:_LOOKUP])):
+    for row in conn.execute(_BY_LOOKUP, {"lookup": digest[:_LOOKUP]}):
         if hmac.compare_digest(row.hash, digest):
             found = _record(row)
     return found

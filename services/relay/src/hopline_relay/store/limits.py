@@ -10,11 +10,12 @@ from sqlalchemy import bindparam, select, update
 
 from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS
 from hopline_relay.store.book import Book
-from hopline_relay.store.schema import QUEUED, turns
+from hopline_relay.store.schema import QUEUED, RUNNING, turns
 from hopline_relay.store.sql import Record, Statement
 
 # Whatever has not ended is due at some time.
-_LIVE: Final = select(turns).where(turns.c.due_at.is_not(None))
+_CONCERNED: Final = Statement(select(turns.c.workspace_id).where(turns.c.due_at.is_not(None)).distinct())
+_RUNNING: Final = Statement(select(turns).where(turns.c.due_at.is_not(None), turns.c.state == RUNNING))
 _RENEW: Final = Statement(
     update(turns)
     .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
@@ -50,15 +51,12 @@ def renew(
     is due later moves with it. Nothing is due later than if it began now: the clock may have been set back.
     """
     ahead = max(0.0, set_on)
-    workspaces = book.connection.execute(
-        select(turns.c.workspace_id).where(turns.c.due_at.is_not(None)).distinct()
-    ).scalars()
-    for workspace_id in workspaces.all():
+    for workspace_id in _CONCERNED.scalars(book.connection, {}):
         if ahead:
             _MOVE.run(book.connection, {"workspace": workspace_id, "by": ahead})
         latest = book.now + policy_of(workspace_id).queue_seconds
         _BOUND.run(book.connection, {"workspace": workspace_id, "latest": latest})
-    running = book.connection.execute(_LIVE.where(turns.c.state == "running")).all()
+    running = _RUNNING.all(book.connection, {})
     rows = []
     for row in running:
         lease = book.now + LEASE_SECONDS
