@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
 import pytest
-from hopline.relay.v1 import message_pb2
+from hopline.quota.v1 import credit_pb2, usage_pb2
+from hopline.relay.v1 import message_pb2, session_pb2
+from hopline_rpc.clock import to_timestamp
 from hopline_rpc.fence import NOTICE
 
 from tests.gateway import builders
-from tests.gateway.builders import Rig
+from tests.gateway.builders import LEGACY, Rig, completed
 
 PAYLOADS: list[Any] = [None, False, 0, "", [], {}, "text", 1.5]
 STANDARD = {"kind": "standard", "state": "active"}
@@ -39,6 +42,59 @@ async def test_whoami_puts_together_what_registry_relay_and_quota_know(rig: Rig,
     assert found["limits"]["pair_budget"] == "30/300s"
     assert found["usage"]["sent_today"] == 3
     assert found["usage"]["resets_at"] == "2025-06-16T00:00:00.000Z"
+
+
+async def test_whoami_shows_every_rail_before_it_is_hit(rig: Rig) -> None:
+    rig.relay.script["GetContext"] = lambda _: session_pb2.GetContextResponse(
+        depth=2, chain=[message_pb2.Party(name="another agent"), message_pb2.Party(name="me")], refusals=4
+    )
+    rig.relay.script["GetUsage"] = lambda _: usage_pb2.GetUsageResponse(
+        root_id="rot_1",
+        root_turns=3,
+        root_limit=200,
+        running=2,
+        workspace_sent_today=7,
+        workspace_sent_limit=5000,
+        pairs=[usage_pb2.PairUsage(agent_id="agt_w", name="weather", used=30, frees_at=to_timestamp(60.0))],
+        credits=credit_pb2.Credits(balance="-0.5", deposited="1", charged="1.5", price="0.25"),
+        resets_at=to_timestamp(86_400.0),
+    )
+    found = (await call(rig, LEGACY, "whoami")).structured_content
+    assert found["chain"] == ["another agent", "me"]
+    assert found["usage"] == {
+        "sent_today": 0,
+        "received_today": 0,
+        "workspace_sent_today": 7,
+        "workspace_sent_limit": 5000,
+        "inbox": 0,
+        "running": 2,
+        "root_id": "rot_1",
+        "root_turns": 3,
+        "root_limit": 200,
+        "pairs": [
+            {"agent": "weather", "agent_id": "agt_w", "used": 30, "frees_at": "1970-01-01T00:01:00.000Z"}
+        ],
+        "refusals": {"used": 4, "frees_at": None},
+        "credits": {"balance": "-0.5", "price": "0.25"},
+        "resets_at": "1970-01-02T00:00:00.000Z",
+    }
+
+
+def given_back(answer: Any, _: Any) -> Any:
+    return answer
+
+
+async def test_a_circle_that_is_warned_of_is_said_with_the_result(rig: Rig, mode: str) -> None:
+    chain = [message_pb2.Party(name="weather"), message_pb2.Party(name="me")]
+    answers = {
+        "send_message": ("Send", message_pb2.SendResponse(message_id="msg_1", cycle=chain)),
+        "ask": ("Ask", message_pb2.AskResponse(turn=completed(), cycle=chain)),
+    }
+    for tool, (rpc, answer) in answers.items():
+        rig.relay.script[rpc] = functools.partial(given_back, answer)
+        result = await call(rig, mode, tool, {"agent": "weather", "text": "hi"})
+        assert result.structured_content["cycle"] == ["weather", "me"]
+        assert "It goes round in a circle: weather → me" in result.content[0].text
 
 
 async def test_whoami_of_a_person_has_no_agent_and_no_usage(rig: Rig) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp
 from hopline.common.v1 import options_pb2
-from hopline.quota.v1 import credit_pb2
+from hopline.quota.v1 import credit_pb2, usage_pb2
 from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
 from hopline.relay.v1 import audit_pb2, delegation_pb2, escalation_pb2, message_pb2, session_pb2
 from hopline_rpc.clock import from_timestamp, rfc3339
@@ -57,6 +57,36 @@ def credits(value: credit_pb2.Credits) -> Json:  # noqa: A001 - what it shows is
         "deposited": value.deposited,
         "charged": value.charged,
         "price": value.price,
+    }
+
+
+def usage(value: usage_pb2.GetUsageResponse, where: session_pb2.GetContextResponse) -> Json:
+    """Return what is used of every rail, and the limits in force."""
+    return {
+        "agent_id": value.agent_id,
+        "sent_today": value.sent_today,
+        "received_today": value.received_today,
+        "workspace_sent_today": value.workspace_sent_today,
+        "workspace_sent_limit": value.workspace_sent_limit,
+        "inbox": value.inbox,
+        "running": value.running,
+        "depth": value.depth,
+        "chain": [each.name for each in where.chain],
+        "root_id": value.root_id or None,
+        "root_turns": value.root_turns,
+        "root_limit": value.root_limit or None,
+        "pairs": [
+            {
+                "agent": {"id": pair.agent_id or None, "name": pair.name},
+                "used": pair.used,
+                "frees_at": time(pair, "frees_at"),
+            }
+            for pair in value.pairs
+        ],
+        "refusals": {"used": where.refusals, "frees_at": time(where, "refusals_free_at")},
+        "credits": credits(value.credits) if value.HasField("credits") else None,
+        "resets_at": time(value, "resets_at"),
+        "limits": dict(sorted(value.limits.items())),
     }
 
 
@@ -167,12 +197,13 @@ def payload(text: str) -> Any:
 
 
 def sent(value: message_pb2.SendResponse) -> Json:
-    """Return `{message_id, thread_id, depth, deliveries}`."""
+    """Return `{message_id, thread_id, depth, deliveries}`, and `cycle` where the policy warns of one."""
     return {
         "message_id": value.message_id,
         "thread_id": value.thread_id,
         "depth": value.depth,
         "deliveries": [delivery(each) for each in value.deliveries],
+        **({"cycle": [each.name for each in value.cycle]} if value.cycle else {}),
     }
 
 

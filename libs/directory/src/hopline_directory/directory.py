@@ -194,6 +194,16 @@ class Directory:
         """
         return self._one(self.for_person(user, role), ref)
 
+    def itself_or_viewed(self, caller: Principal, ref: str) -> str:
+        """Return the id of the calling agent, or of an agent on which the calling person is `viewer`."""
+        if caller.kind == "user":
+            return self.resolve_for_person(caller, ref, VIEWER).id
+        own = self.agent(caller.workspace_id, caller.id)
+        names = (caller.id,) if own is None else (own.id, own.slug, own.name)
+        if ref and ref not in names:
+            raise not_found(ref)
+        return caller.id
+
     def for_person(self, user: Principal, role: int) -> View:
         """Return the agents of any state on which a person holds `role` or more."""
         workspace = self._workspace(user.workspace_id)

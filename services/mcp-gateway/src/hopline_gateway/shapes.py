@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
-from hopline.relay.v1 import escalation_pb2, message_pb2
+from hopline.quota.v1 import credit_pb2, usage_pb2
+from hopline.relay.v1 import escalation_pb2, message_pb2, session_pb2
 from hopline_rpc.clock import from_timestamp, rfc3339
 
 from hopline_gateway.texts import Foreign, OwnersWords
@@ -41,6 +43,11 @@ def party(value: message_pb2.Party) -> Json:
     return {"id": value.id or None, "name": value.name}
 
 
+def chain(value: Iterable[message_pb2.Party]) -> list[str]:
+    """Return the names of the agents of a chain of delegations, root first; hidden ones have none."""
+    return [each.name for each in value]
+
+
 def delivery(value: message_pb2.Delivery) -> Json:
     """Return `{agent, agent_id, session_id, status}`."""
     return {
@@ -68,6 +75,7 @@ def message(value: message_pb2.Message) -> Json:
         "payload": payload(value.payload_json),
         "in_reply_to": value.in_reply_to or None,
         "depth": value.depth,
+        **({"chain": chain(value.chain)} if value.chain else {}),
         "created_at": rfc3339(from_timestamp(value.created_at)),
         "deliveries": [delivery(each) for each in value.deliveries],
     }
@@ -136,3 +144,40 @@ def escalation(value: escalation_pb2.Escalation) -> Json:
         found["answer"] = value.answer
     found["expires_at"] = rfc3339(from_timestamp(value.expires_at))
     return found
+
+
+def usage(value: usage_pb2.GetUsageResponse, where: session_pb2.GetContextResponse) -> Json:
+    """Return what is used of every rail: the limits themselves stand beside it."""
+    return {
+        "sent_today": value.sent_today,
+        "received_today": value.received_today,
+        "workspace_sent_today": value.workspace_sent_today,
+        "workspace_sent_limit": value.workspace_sent_limit,
+        "inbox": value.inbox,
+        "running": value.running,
+        "root_id": value.root_id or None,
+        "root_turns": value.root_turns,
+        "root_limit": value.root_limit or None,
+        "pairs": [
+            {
+                "agent": pair.name,
+                "agent_id": pair.agent_id or None,
+                "used": pair.used,
+                "frees_at": moment(pair, "frees_at"),
+            }
+            for pair in value.pairs
+        ],
+        "refusals": {"used": where.refusals, "frees_at": moment(where, "refusals_free_at")},
+        "credits": credits(value.credits) if value.HasField("credits") else None,
+        "resets_at": moment(value, "resets_at"),
+    }
+
+
+def credits(value: credit_pb2.Credits) -> Json:  # noqa: A001 - what it shows is called so
+    """Return `{balance, price}` as text, which is exact."""
+    return {"balance": value.balance, "price": value.price}
+
+
+def moment(holder: Any, field: str) -> str | None:
+    """Return a timestamp as text; None where it is unset."""
+    return rfc3339(from_timestamp(getattr(holder, field))) if holder.HasField(field) else None

@@ -64,8 +64,7 @@ class Credits:
 
     def price(self, workspace_id: str) -> str:
         """Return the price of a turn, or `off`."""
-        price = self._directory.policy(workspace_id).credits
-        return "off" if price is None else format(price, "f")
+        return money.write_price(self._directory.policy(workspace_id).credits)
 
     def _require(self, caller: Principal, role: int) -> None:
         if self._directory.workspace_role(caller.workspace_id, caller.id) < role:

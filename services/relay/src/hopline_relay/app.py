@@ -177,7 +177,7 @@ class Relay:
             add_MessageServiceServicer_to_server,
             MessageServicer(self.handlers, Threads(journal, directory, inbox, views, pager)),
         )
-        sessions = Sessions(journal, directory, inbox, self.turns, views, pager, self._clock)
+        sessions = Sessions(journal, directory, inbox, self.turns, self.refusals, views, pager, self._clock)
         server.add(add_SessionServiceServicer_to_server, SessionServicer(sessions, asks))
         roots = Roots(journal, directory, self.admission, views, pager)
         self.refusals.on_exhausted = roots.exhausted

@@ -100,6 +100,7 @@ class Asks:
         outcome = None
         try:
             sent = await self._sends.send(draft)
+            draft.cycle = sent.cycle
             copy = sent.copies[0]
             if sent.repeated:
                 return await self._look(

@@ -212,6 +212,7 @@ class Claims:
     ) -> ClaimedTurn:
         reader = Principal(kind="agent", id=row.agent_id, workspace_id=row.workspace_id)
         message = self._views.message(reader, asked, copies)
+        message.chain.extend(self._views.chain(reader, row.chain, asked.from_id))
         sender = getattr(message, "from")
         return ClaimedTurn(
             turn_id=row.id,

@@ -35,6 +35,8 @@ class Draft:
     request_id: str = ""
     traceparent: str = ""
     waiter: Waiter | None = None
+    # Filled in by an ask: the chain in which its recipient took part already.
+    cycle: str = ""
     _digest: bytes = b""
 
     @property
@@ -91,6 +93,8 @@ class Sent:
     depth: int
     copies: Sequence[SentCopy] = field(default_factory=tuple)
     repeated: bool = False
+    # The chain of agents, as ids, in which a recipient took part already.
+    cycle: str = ""
 
 
 def sent_of(outgoing: Outgoing) -> Sent:
@@ -98,4 +102,4 @@ def sent_of(outgoing: Outgoing) -> Sent:
     copies = tuple(
         SentCopy(copy.kind, copy.id, copy.session_id, copy.turn_id, copy.state) for copy in outgoing.copies
     )
-    return Sent(outgoing.id, outgoing.thread_id, outgoing.depth, copies)
+    return Sent(outgoing.id, outgoing.thread_id, outgoing.depth, copies, cycle=outgoing.cycle)

@@ -181,8 +181,10 @@ class Inbox:
         if pull.gone:
             self.put_back(reader, [message.id])
         else:
+            shown = self._views.message(reader, message.row, message.delivered)
+            shown.chain.extend(self._views.chain(reader, copy.turn.chain, message.sender.id))
             pull.taken = pb.TakeInboxResponse(
-                messages=[self._views.message(reader, message.row, message.delivered)],
+                messages=[shown],
                 remaining=remaining,
                 turn_id=copy.turn.batch_id,
                 session_id=copy.turn.run_session_id,
@@ -239,7 +241,10 @@ class Inbox:
                 copy._replace(state="taken") if copy.recipient_id == principal.id else copy
                 for copy in found.copies[key]
             ]
-            messages.append(self._views.message(principal, found.messages[key], copies))
+            asked = found.messages[key]
+            message = self._views.message(principal, asked, copies)
+            message.chain.extend(self._views.chain(principal, row.chain, asked.from_id))
+            messages.append(message)
         return fit(messages)
 
     async def _take(self, principal: Principal, standing: Standing, rows: Sequence[Record]) -> _Taken:

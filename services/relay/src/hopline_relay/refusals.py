@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hopline_directory import Directory
 from hopline_rpc.calls import CallInfo
-from hopline_rpc.clock import Clock, rfc3339
+from hopline_rpc.clock import Clock, to_timestamp
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
 from sqlalchemy import bindparam, func, select, update
@@ -89,7 +89,7 @@ class Refusals:
             "rail": "refusals",
             "limit": rate.count if rate is not None else used,
             "used": used,
-            "resets_at": rfc3339(self._clock.now() + wait),
+            "resets_at": to_timestamp(self._clock.now() + wait).ToJsonString(),
         }
         if rate is not None:
             details["window_seconds"] = rate.seconds

@@ -36,6 +36,7 @@ from hopline_relay.store.discharging import Discharge, RacedError
 from hopline_relay.store.facts import Facts, Names, look_up
 from hopline_relay.store.sql import Record
 from hopline_relay.store.writing import write
+from hopline_relay.view import Views
 from hopline_relay.waits import Outcome, Waits
 
 _TRIES: Final = 4
@@ -89,6 +90,7 @@ class Sends:
         self._inboxes = inboxes
         self._at_once = at_once
         self._clock = clock
+        self._views = Views(directory)
         self._batches: Pipeline[Draft, Sent] = Pipeline("sends", self._begin)
         self._under_way: dict[Key, tuple[bytes, asyncio.Future[Sent]]] = {}
 
@@ -249,6 +251,8 @@ class Sends:
         written: list[tuple[Ready, Record | None]] = []
         for ready, done in zip(batch, outcome, strict=True):
             if isinstance(done, HoplineError):
+                if done.reason == "cycle_refused":
+                    done = self._cycle_refused(ready)
                 results += self._give_back([ready], done)
                 continue
             self._admission.settle(ready.item.key, committed=True)
@@ -298,6 +302,19 @@ class Sends:
         if ended is not None and discharge.ends is not None:
             spans.turn_ended(self._directory, ended, discharge.ends, self._clock.now())
             self._admission.post_ends([end_item(ended)])
+
+    def _cycle_refused(self, ready: Ready) -> HoplineError:
+        """Return the refusal of a cycle, which names the chain as its sender may see it."""
+        outgoing = ready.outgoing
+        chain = outgoing.chain.split(" ")
+        again = [self._namer(ready)(copy.id) for copy in outgoing.copies if copy.id in chain]
+        names = [party.name for party in self._views.chain(ready.draft.principal, outgoing.chain)]
+        text = (
+            f"{', '.join(again)} already takes part in this chain of delegations ({' → '.join(names)}); "
+            "answer instead of asking on"
+        )
+        details = {"rail": "refuse_cycles", "chain": names, "agent": again[0]}
+        return HoplineError("cycle_refused", text, details=details)
 
     def _namer(self, ready: Ready) -> Callable[[str], str]:
         workspace_id = ready.outgoing.workspace_id

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, and_, select
 from hopline_relay.callers import no_session
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
+from hopline_relay.refusals import Refusals
 from hopline_relay.store import queues
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import EMPTY, deliveries, messages, sessions
@@ -34,6 +35,7 @@ class Sessions:
         directory: Directory,
         inbox: Inbox,
         tunnels: Turns,
+        refusals: Refusals,
         views: Views,
         pager: Pager,
         clock: Clock,
@@ -42,6 +44,7 @@ class Sessions:
         self._directory = directory
         self._inbox = inbox
         self._tunnels = tunnels
+        self._refusals = refusals
         self._views = views
         self._pager = pager
         self._clock = clock
@@ -177,32 +180,46 @@ class Sessions:
 
     # --- where an agent stands --------------------------------------------------------------------
 
-    async def context(self, principal: Principal, session_id: str) -> pb.GetContextResponse:
-        """Return the caller's session, depth and unread messages."""
-        if principal.kind != "agent":
-            return pb.GetContextResponse()
+    async def context(self, caller: Principal, request: pb.GetContextRequest) -> pb.GetContextResponse:
+        """Return the session, depth, chain and unread messages of the calling agent, or of one that is named.
+
+        A person that names none has refusals alone.
+        """
+        if caller.kind != "agent" and not request.agent:
+            return self._with_refusals(pb.GetContextResponse(), caller)
+        agent_id = self._directory.itself_or_viewed(caller, request.agent)
+        principal = Principal(kind="agent", id=agent_id, workspace_id=caller.workspace_id)
+        session_id = request.caller_session_id
         policy = self._directory.policy(principal.workspace_id)
         since = self._clock.now() - policy.causality_window_seconds
 
-        def read(connection: Connection) -> tuple[Record | None, int]:
+        def read(connection: Connection) -> tuple[Record | None, int, str]:
             session = _own_session(connection, principal, session_id)
             running = queues.running_of(connection, principal.workspace_id, principal.id)
-            depth = max((row.depth for row in running), default=-1)
-            if depth < 0:
-                ended = queues.deepest_ended(connection, principal.workspace_id, principal.id, since)
-                depth = ended.depth if ended is not None else 0
-            return session, depth
+            deepest = max(running, key=lambda row: row.depth, default=None)
+            if deepest is not None:
+                return session, deepest.depth, deepest.chain
+            ended = queues.deepest_ended(connection, principal.workspace_id, principal.id, since)
+            return session, ended.depth if ended is not None else 0, ""
 
-        session, depth = await self._journal.read(read)
+        session, depth, chain = await self._journal.read(read)
         if session_id and session is None:
             raise no_session(session_id)
         response = pb.GetContextResponse(
             depth=depth,
             inbox=await self._inbox.unread(principal),
             isolation=self._tunnels.isolation_source(principal.workspace_id, principal.id),
+            chain=self._views.chain(caller, chain),
         )
         if session is not None:
             response.session_id, response.turn_id = session.id, session.running_turn_id
+        return self._with_refusals(response, principal)
+
+    def _with_refusals(self, response: pb.GetContextResponse, principal: Principal) -> pb.GetContextResponse:
+        used, wait = self._refusals.used(principal)
+        response.refusals = used
+        if wait is not None:
+            response.refusals_free_at.CopyFrom(to_timestamp(self._clock.now() + wait))
         return response
 
     def presence(self, principal: Principal, agent_ids: Sequence[str]) -> dict[str, str]:

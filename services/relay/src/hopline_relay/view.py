@@ -126,6 +126,14 @@ class Views:
             last_at=to_timestamp(last_at),
         )
 
+    def chain(self, reader: Principal, chain: str, sender_id: str = "") -> list[Party]:
+        """Return the agents of a chain of delegations; the reader has dealt with `sender_id`."""
+        return [
+            self.party(reader, "agent", agent_id, known=agent_id in (sender_id, reader.id))
+            for agent_id in chain.split(" ")
+            if agent_id
+        ]
+
     def turn(self, reader: Principal, row: Record) -> delegation_pb2.Turn:
         """Return a turn with its chain."""
         own = row.caused_by_id == reader.id
@@ -144,7 +152,7 @@ class Views:
             trace_id=(row.span or row.traceparent)[3:35],
             message_id=row.message_id,
             thread_id=row.thread_id,
-            chain=[self.party(reader, "agent", agent_id) for agent_id in row.chain.split(" ") if agent_id],
+            chain=self.chain(reader, row.chain),
         )
         if row.started_at is not None:
             turn.started_at.CopyFrom(to_timestamp(row.started_at))

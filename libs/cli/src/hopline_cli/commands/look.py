@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -186,19 +187,12 @@ async def usage(mesh: Mesh, out: Output, agent: OfAgent = "", limit: Limit = 50,
 
 async def _usage(mesh: Mesh, agent: str) -> Json:
     from hopline.quota.v1 import usage_pb2 as pb
+    from hopline.relay.v1 import session_pb2
 
     from hopline_cli import shapes
 
-    found = await mesh.usage.GetUsage(pb.GetUsageRequest(agent=agent))
-    return {
-        "agent_id": found.agent_id,
-        "sent_today": found.sent_today,
-        "received_today": found.received_today,
-        "inbox": found.inbox,
-        "root_turns": found.root_turns,
-        "depth": found.depth,
-        "running": found.running,
-        "resets_at": shapes.time(found, "resets_at"),
-        "credits": shapes.credits(found.credits) if found.HasField("credits") else None,
-        "limits": dict(sorted(found.limits.items())),
-    }
+    usage, where = await asyncio.gather(
+        mesh.usage.GetUsage(pb.GetUsageRequest(agent=agent)),
+        mesh.sessions.GetContext(session_pb2.GetContextRequest(agent=agent)),
+    )
+    return shapes.usage(usage, where)

@@ -8,7 +8,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_gateway import shapes
 from hopline_gateway.mistakes import with_hints
 from hopline_gateway.toolkit import MAX_WAIT, Call, Result, Tool, with_retry_hint
-from hopline_gateway.tools import fields
+from hopline_gateway.tools import cycles, fields
 
 _HEADLINES = {
     "queued": "Not started yet. The work goes on by itself: call check with this turn_id to wait further.",
@@ -35,7 +35,7 @@ async def ask(call: Call) -> Result:
         asked = await call.wait_rpc(call.mesh.messages.Ask, request, seconds, f"waiting for {agent}")
     except HoplineError as error:
         raise with_retry_hint(with_hints(error, [agent]), request_id) from error
-    return _result(asked.turn)
+    return cycles.warned(_result(asked.turn), asked.cycle)
 
 
 async def check(call: Call) -> Result:

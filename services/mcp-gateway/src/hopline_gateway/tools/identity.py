@@ -8,8 +8,8 @@ from typing import Any
 from hopline.quota.v1 import usage_pb2
 from hopline.registry.v1 import agent_pb2, visibility_pb2, workspace_pb2
 from hopline.relay.v1 import session_pb2
-from hopline_rpc.clock import from_timestamp, rfc3339
 
+from hopline_gateway import shapes
 from hopline_gateway.toolkit import Call, Json, Result, Tool
 from hopline_gateway.tools import fields
 
@@ -39,19 +39,14 @@ async def whoami(call: Call) -> Result:
         "session_id": where.session_id or None,
         "turn_id": where.turn_id or None,
         "depth": where.depth,
+        "chain": shapes.chain(where.chain),
         "isolation": where.isolation or None,
         "limits": _limits(own.policy),
         "usage": None,
     }
     if call.caller.principal.kind == "agent":
         usage = await call.rpc(call.mesh.usage.GetUsage, usage_pb2.GetUsageRequest())
-        found["usage"] = {
-            "sent_today": usage.sent_today,
-            "received_today": usage.received_today,
-            "inbox": usage.inbox,
-            "root_turns": usage.root_turns,
-            "resets_at": rfc3339(from_timestamp(usage.resets_at)),
-        }
+        found["usage"] = shapes.usage(usage, where)
     return Result(found)
 
 

@@ -10,7 +10,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_gateway import shapes
 from hopline_gateway.mistakes import with_hints
 from hopline_gateway.toolkit import Call, Result, Tool, with_retry_hint
-from hopline_gateway.tools import fields
+from hopline_gateway.tools import cycles, fields
 
 
 async def send_message(call: Call) -> Result:
@@ -31,7 +31,8 @@ async def send_message(call: Call) -> Result:
         sent = await call.rpc(call.mesh.messages.Send, request)
     except HoplineError as error:
         raise with_retry_hint(with_hints(error, recipients), request_id) from error
-    return _sent(sent.message_id, sent.thread_id, sent.depth, sent.deliveries, "Sent.")
+    result = _sent(sent.message_id, sent.thread_id, sent.depth, sent.deliveries, "Sent.")
+    return cycles.warned(result, sent.cycle)
 
 
 async def reply(call: Call) -> Result:

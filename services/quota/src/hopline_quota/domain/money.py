@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Final
 
 _DECIMALS: Final = 6
@@ -22,3 +23,8 @@ def write(amount: int) -> str:
     decimals = f"{fraction:0{_DECIMALS}}".rstrip("0")
     sign = "-" if amount < 0 else ""
     return f"{sign}{whole}.{decimals}" if decimals else f"{sign}{whole}"
+
+
+def write_price(price: Decimal | None) -> str:
+    """Write the price of a turn in the same way; `off` where there is none."""
+    return "off" if price is None else write(int(price.scaleb(_DECIMALS)))

@@ -232,6 +232,14 @@ class Balance(NamedTuple):
         return self.deposited - self.charged
 
 
+class PairUsed(NamedTuple):
+    """The starts between an agent and another that count; `frees_at` in unix seconds, None: there is room."""
+
+    agent_id: str
+    used: int
+    frees_at: float | None
+
+
 class Usage(NamedTuple):
     """What an agent has used of its limits. `resets_at` is the end of the UTC day, in unix seconds."""
 
@@ -244,3 +252,10 @@ class Usage(NamedTuple):
     # Run slots of the workspace in use.
     running: int
     balance: Balance
+    # The root of `root_turns`, and what a person granted it; empty and 0 outside any.
+    root_id: str
+    root_extra: int
+    # The agents with which starts count, most first.
+    pairs: tuple[PairUsed, ...]
+    # What all agents of the workspace sent together.
+    sent_by_all: int

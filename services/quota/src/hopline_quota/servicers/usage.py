@@ -36,4 +36,17 @@ class UsageServicer(UsageServiceServicer):
             running=usage.running,
             limits=found.limits,
             credits=credits_message(usage.balance, price) if counts else None,
+            root_id=usage.root_id,
+            root_limit=found.root_limit,
+            pairs=[
+                pb.PairUsage(
+                    agent_id=pair.agent_id,
+                    name=pair.name,
+                    used=pair.used,
+                    frees_at=None if pair.frees_at is None else to_timestamp(pair.frees_at),
+                )
+                for pair in found.pairs
+            ],
+            workspace_sent_today=usage.sent_by_all,
+            workspace_sent_limit=found.workspace_sent_limit,
         )

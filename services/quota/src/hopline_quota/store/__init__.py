@@ -86,8 +86,18 @@ class Store(Protocol):
         """Replace everything when `epoch` is above the one in force; return whether, and the one in force."""
         ...
 
-    async def usage(self, workspace_id: str, agent_id: str, window_seconds: int) -> Usage:
-        """Return what an agent uses, with a causality window; CountersLostError in epoch 0."""
+    async def usage(
+        self,
+        workspace_id: str,
+        agent_id: str,
+        window_seconds: int,
+        pair_budget: int = 0,
+        pair_seconds: int = 0,
+    ) -> Usage:
+        """Return what an agent uses, with a causality window, and the budget and window of pairs.
+
+        CountersLostError in epoch 0. Of pairs it returns the 20 most used.
+        """
         ...
 
     def deposited(self, workspace_id: str, amount: int) -> None:

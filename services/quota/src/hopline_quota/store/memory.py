@@ -20,6 +20,7 @@ from hopline_quota.domain.values import (
     EndKind,
     Item,
     Kind,
+    PairUsed,
     Price,
     Record,
     Refusal,
@@ -152,7 +153,14 @@ class MemoryStore:
         self._require(self._epoch)
         return self._balance(workspace_id, self._workspace(workspace_id))
 
-    async def usage(self, workspace_id: str, agent_id: str, window_seconds: int) -> Usage:
+    async def usage(
+        self,
+        workspace_id: str,
+        agent_id: str,
+        window_seconds: int,
+        pair_budget: int = 0,
+        pair_seconds: int = 0,
+    ) -> Usage:
         """Return what an agent uses."""
         self._require(self._epoch)
         moment = self._moment()
@@ -160,15 +168,24 @@ class MemoryStore:
         today = workspace.day(moment.day)
         agent = workspace.agents.get(agent_id)
         standing = workspace.standing(agent_id, "", window_seconds, moment.now)
+        root = workspace.roots.get(standing.root_id)
+        pairs = workspace.pairs_of(agent_id, pair_budget, pair_seconds, moment.now) if pair_budget else []
         return Usage(
             sent_today=today.sent.get(agent_id, 0),
             received_today=today.received.get(agent_id, 0),
             queued=agent.queued if agent is not None else 0,
-            root_turns=workspace.used_by(standing.root_id),
+            root_turns=root.turns if root is not None else 0,
             depth=standing.depth,
             resets_at=moment.day_ends,
             running=workspace.slots_used,
             balance=self._balance(workspace_id, workspace),
+            root_id=standing.root_id,
+            root_extra=root.extra if root is not None else 0,
+            pairs=tuple(
+                PairUsed(other, used, None if frees_at is None else moment.wall + (frees_at - moment.now))
+                for other, used, frees_at in pairs
+            ),
+            sent_by_all=today.sent_by_all,
         )
 
     # Time and place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from heapq import nlargest
 from typing import Final
 
 from hopline_quota.domain import cause
@@ -13,6 +14,7 @@ from hopline_quota.store.credit import Credit
 _LONGEST_WINDOW: Final = 86_400.0
 _ROOT_KEPT_SECONDS: Final = 86_400.0
 _ROOTS_KEPT: Final = 10_000
+_PAIRS_SHOWN: Final = 20
 
 
 class Turn:
@@ -301,6 +303,20 @@ class Workspace:
         # They are in order: there is room once the oldest of the last `budget` has left the window.
         frees_at = stamps[-budget] + window
         return frees_at if frees_at > now else None
+
+    def pairs_of(
+        self, agent_id: str, budget: int, window: float, now: float
+    ) -> list[tuple[str, int, float | None]]:
+        """Return the agents with which starts count, how many, and when there is room; the most used 20."""
+        found = []
+        for pair, stamps in self.pairs.items():
+            if agent_id not in pair:
+                continue
+            used = len([at for at in stamps if at + window > now])
+            if used:
+                other = pair[1] if pair[0] == agent_id else pair[0]
+                found.append((other, used, self.pair_frees_at(pair, budget, window, now)))
+        return nlargest(_PAIRS_SHOWN, found, key=lambda entry: entry[1])
 
     def stamp_pair(self, pair: tuple[str, str], now: float) -> None:
         """Count a start between two agents; those out of every window go."""

@@ -96,6 +96,7 @@ class MessageHandlers:
             thread_id=sent.thread_id,
             depth=sent.depth,
             deliveries=self._views.deliveries(principal, sent),
+            cycle=self._views.chain(principal, sent.cycle),
         )
 
     async def reply(
@@ -154,7 +155,8 @@ class MessageHandlers:
             turn_id=turn_id,
             traceparent=telemetry.current_traceparent(),
         )
-        return pb.AskResponse(turn=await self._asks.ask(draft, wait_of(request)))
+        view = await self._asks.ask(draft, wait_of(request))
+        return pb.AskResponse(turn=view, cycle=self._views.chain(principal, draft.cycle))
 
     async def check(
         self, principal: Principal, request: pb.CheckRequest, *, turn_id: str = ""

@@ -50,7 +50,7 @@ class SessionServicer(SessionServiceServicer):
 
     async def GetContext(self, request: pb.GetContextRequest, context: Any) -> pb.GetContextResponse:
         """Return where the caller stands."""
-        return await self._sessions.context(current_principal(), request.caller_session_id)
+        return await self._sessions.context(current_principal(), request)
 
     async def GetPresence(self, request: pb.GetPresenceRequest, context: Any) -> pb.GetPresenceResponse:
         """Return who is there."""

@@ -44,13 +44,11 @@ def enter(book: Book, outgoing: Sequence[Outgoing]) -> list[HoplineError | None]
 
 
 def _enter(message: Outgoing, known: dict[Key, _Thread]) -> HoplineError | None:
-    if message.refuse_cycles == "on":
-        chain = message.chain.split(" ")
-        if any(copy.id in chain for copy in message.copies):
-            return HoplineError(
-                "cycle_refused",
-                "that agent already takes part in this chain of delegations; answer instead of asking on",
-            )
+    if message.refuse_cycles != "off" and message.chain and message.closes_cycle:
+        if message.refuse_cycles == "on":
+            # Whoever knows the reader says which agents these are.
+            return HoplineError("cycle_refused", message.chain)
+        message.cycle = message.chain
     if message.opens_thread:
         if message.cap and 1 + _places(message) > message.cap:
             return _thread_full(message, 0)

@@ -79,10 +79,18 @@ class Outgoing:
     seq: int = 0
     ordinal: int = 0
     chain: str = ""
+    # That chain, where a recipient is in it already and the policy warns of it.
+    cycle: str = ""
     hook_generation: int = 0
     # Filled in where a turn has started: what the record says of the message and its copies.
     row: Record = None
     delivered: list[Record] = field(default_factory=list)
+
+    @property
+    def closes_cycle(self) -> bool:
+        """Whether a recipient takes part already in the chain that this goes on with."""
+        chain = self.chain.split(" ")
+        return any(copy.id in chain for copy in self.copies)
 
     @property
     def trace_id(self) -> str:

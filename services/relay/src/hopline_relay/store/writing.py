@@ -248,8 +248,8 @@ def request_row(
 
 def _note(book: Book, message: Outgoing, copy: Copy) -> None:
     details: dict[str, Any] = {"kind": message.kind, "depth": message.depth, "root_id": message.root_id}
-    if message.refuse_cycles == "warn" and copy.id in message.chain.split(" "):
-        details["cycle"] = True
+    if message.cycle and copy.id in message.cycle.split(" "):
+        details["cycle"] = message.cycle.split(" ")
     book.note(
         message.workspace_id,
         "message.sent",
