@@ -13,9 +13,10 @@ import pytest
 from hopline.registry.v1 import identity_pb2
 from hopline.relay.v1 import delegation_pb2
 from hopline.relay.v1 import message_pb2 as pb
-from hopline_client import Answer, Handler, HoplineError, Mesh, Turn, Worker
+from hopline_client import Answer, Escalation, Handler, HoplineError, Mesh, Turn, Worker
 from hopline_client.discovery import Endpoints
 
+from tests.support.owners import answer, waits
 from tests.support.relay_mesh import Caller, RelayMesh, relay_mesh, until
 
 
@@ -132,6 +133,36 @@ async def test_an_agent_asks_another_over_its_tunnel_and_answers_with_it(stage: 
         found = await client.ask("ada", "tea")
     assert (found.status, found.text) == ("completed", "bob says: WHAT OF TEA?")
     assert depths == [1, 2]
+
+
+async def test_an_agent_asks_its_owner_over_its_tunnel_and_hears_the_answer(stage: Stage) -> None:
+    mesh = stage.mesh
+    eve, ada = await mesh.agent("eve"), await mesh.agent("ada")
+    asked: list[Escalation] = []
+
+    async def handle(turn: Turn) -> str:
+        if turn.cause == "owner_answer":
+            asked.append(await turn.mesh.check_escalation(turn.messages[0].escalation_id, wait_seconds=0))
+            return ""
+        found = await turn.mesh.ask_owner("Deploy now?", options=["yes", "no"])
+        later = await turn.mesh.ask_owner("And tomorrow?", wait_seconds=0)
+        asked.append(later)
+        return f"{found.answered_by} says {found.text}"
+
+    await stage.work(ada, handle)
+    async with stage.client(eve) as client:
+        asking = asyncio.create_task(client.ask("ada", "deploy?"))
+        identifier = await waits(mesh, ada)
+        await stage.cut()
+        await stage.back(ada)
+        await answer(mesh.admin, identifier)
+        assert (await asking).text == "admin says yes"
+    assert asked[0].pending
+    with pytest.raises(HoplineError, match="has not answered yet"):
+        assert asked[0].text
+    await answer(mesh.admin, asked[0].id, "no")
+    await until(lambda: len(asked) == 2, "the answer that wakes")
+    assert (asked[1].id, asked[1].text) == (asked[0].id, "no")
 
 
 async def test_many_asks_at_once_are_all_answered(stage: Stage) -> None:

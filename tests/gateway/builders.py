@@ -22,6 +22,8 @@ from hopline.registry.v1 import (
 from hopline.relay.v1 import (
     delegation_pb2,
     delegation_pb2_grpc,
+    escalation_pb2,
+    escalation_pb2_grpc,
     message_pb2,
     message_pb2_grpc,
     session_pb2,
@@ -175,6 +177,7 @@ class Relay(
     message_pb2_grpc.MessageServiceServicer,
     session_pb2_grpc.SessionServiceServicer,
     delegation_pb2_grpc.DelegationServiceServicer,
+    escalation_pb2_grpc.EscalationServiceServicer,
     usage_pb2_grpc.UsageServiceServicer,
 ):
     """Relay and quota: notes what comes in and answers by script (`relay.script["Ask"] = ...`)."""
@@ -221,6 +224,9 @@ class Relay(
             messages=[message()], remaining=2, turn_id="trn_1", session_id="ses_inbox"
         )
         return await self._answer("TakeInbox", request, context, lambda _: answer)
+
+    async def AskOwner(self, request: Any, context: Any) -> Any:
+        return await self._answer("AskOwner", request, context, lambda _: owner_answered())
 
     async def ListThreads(self, request: Any, context: Any) -> Any:
         thread = message_pb2.Thread(
@@ -272,6 +278,16 @@ def asked(request: Any) -> message_pb2.AskResponse:
     if request.agent not in PEERS:
         raise not_found(request.agent)
     return message_pb2.AskResponse(turn=completed())
+
+
+def owner_answered(
+    answer: str = "yes", status: Any = escalation_pb2.ESCALATION_STATUS_ANSWERED
+) -> escalation_pb2.AskOwnerResponse:
+    found = escalation_pb2.Escalation(
+        id="esc_1", status=status, answer=answer, expires_at=to_timestamp(1_750_086_400)
+    )
+    found.ended_by.name = "alice"
+    return escalation_pb2.AskOwnerResponse(escalation=found)
 
 
 def completed(reply: str = "sunny") -> message_pb2.TurnView:
@@ -384,6 +400,7 @@ async def running(
     servers[1].add(message_pb2_grpc.add_MessageServiceServicer_to_server, relay)
     servers[1].add(session_pb2_grpc.add_SessionServiceServicer_to_server, relay)
     servers[1].add(delegation_pb2_grpc.add_DelegationServiceServicer_to_server, relay)
+    servers[1].add(escalation_pb2_grpc.add_EscalationServiceServicer_to_server, relay)
     servers[2].add(usage_pb2_grpc.add_UsageServiceServicer_to_server, relay)
     token = registry.agent("me")
     wiring = Wiring(

@@ -10,12 +10,13 @@ import pytest
 from hopline.relay.v1 import message_pb2
 from hopline_gateway.waits import PROGRESS_SECONDS
 
-from tests.gateway.builders import LEGACY, Rig, call_body, completed, era_headers
+from tests.gateway.builders import LEGACY, Rig, call_body, completed, era_headers, owner_answered
 
 WAITING: dict[str, tuple[str, dict[str, Any]]] = {
     "ask": ("Ask", {"agent": "weather", "text": "Oslo?"}),
     "check": ("Check", {"turn_id": "trn_1"}),
     "read_inbox": ("TakeInbox", {"wait_seconds": 50}),
+    "ask_owner": ("AskOwner", {"question": "Deploy now?"}),
 }
 TOOLS = list(WAITING)
 
@@ -45,6 +46,7 @@ def gate(rig: Rig, tool: str) -> Gate:
         "ask": message_pb2.AskResponse(turn=completed()),
         "check": message_pb2.CheckResponse(turn=completed()),
         "read_inbox": message_pb2.TakeInboxResponse(),
+        "ask_owner": owner_answered(),
     }
     rpc, _ = WAITING[tool]
     found = Gate(answers[tool])

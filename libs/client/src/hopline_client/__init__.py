@@ -4,12 +4,13 @@ from hopline_rpc.errors import HoplineError
 
 from hopline_client.host import Host
 from hopline_client.mesh import Mesh
-from hopline_client.models import Answer, Inbox, Message, Party, Peer, Sent, Thread
+from hopline_client.models import Answer, Escalation, Inbox, Message, Party, Peer, Sent, Thread
 from hopline_client.turn import Handler, Turn, TurnFailed
 from hopline_client.worker import Worker
 
 __all__ = [
     "Answer",
+    "Escalation",
     "Handler",
     "HoplineError",
     "Host",

@@ -9,14 +9,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
+from hopline.relay.v1 import escalation_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_rpc.errors import HoplineError, invalid
 
 from hopline_client import models
-from hopline_client.models import Answer, Inbox, Sent
+from hopline_client.models import Answer, Escalation, Inbox, Sent
 
 MAX_WAIT: Final = 50
-Method = Literal["send", "reply", "ask", "check", "done", "take_inbox"]
+Method = Literal["send", "reply", "ask", "check", "done", "take_inbox", "ask_owner", "check_escalation"]
 
 
 class Actions(ABC):
@@ -97,6 +98,37 @@ class Actions(ABC):
         while asked.pending and (left := ends - time.monotonic()) > 0:
             asked = await self.check(turn_id=asked.turn_id, wait_seconds=min(MAX_WAIT, int(left) + 1))
         return asked
+
+    async def ask_owner(
+        self,
+        question: str,
+        *,
+        options: Sequence[str] = (),
+        wait_seconds: int = MAX_WAIT,
+        request_id: str = "",
+    ) -> Escalation:
+        """Ask the person who owns this agent, and wait up to `wait_seconds` (at most 50).
+
+        With `options` the answer is one of them. One that is not there by then comes by `check_escalation`,
+        or as a message into the session that asked; the same question again goes on waiting for it.
+        """
+        request = _request(
+            escalation_pb2.AskOwnerRequest,
+            question=question,
+            options=list(options),
+            wait_seconds=_wait(wait_seconds),
+            request_id=request_id or str(uuid.uuid4()),
+        )
+        return models.escalation((await self._call("ask_owner", request)).escalation)
+
+    async def check_escalation(self, escalation_id: str, *, wait_seconds: int = MAX_WAIT) -> Escalation:
+        """Wait for the answer to a question that this agent asked its owner, or look (`wait_seconds` 0)."""
+        request = _request(
+            escalation_pb2.CheckEscalationRequest,
+            escalation_id=escalation_id,
+            wait_seconds=_wait(wait_seconds),
+        )
+        return models.escalation((await self._call("check_escalation", request)).escalation)
 
     async def read_inbox(self, *, limit: int = 0, wait_seconds: int = 0) -> Inbox:
         """Take unread messages, oldest first: they become one turn until each is answered or `done`."""

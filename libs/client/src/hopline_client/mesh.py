@@ -13,6 +13,7 @@ from hopline.registry.v1.visibility_pb2_grpc import VisibilityServiceStub
 from hopline.relay.v1 import delegation_pb2, session_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
+from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
 from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
 from hopline_rpc.clock import Clock, SystemClock
@@ -26,14 +27,17 @@ from hopline_client.dialing import Dial, bearer, dialer
 from hopline_client.discovery import Source, TokenSource, source, token_source
 from hopline_client.models import Message, Peer, Self, Status, Thread
 
-_METHODS: Final = {
-    "send": "Send",
-    "reply": "Reply",
-    "ask": "Ask",
-    "check": "Check",
-    "done": "Done",
-    "take_inbox": "TakeInbox",
+_METHODS: Final[dict[Method, tuple[Any, str]]] = {
+    "send": (MessageServiceStub, "Send"),
+    "reply": (MessageServiceStub, "Reply"),
+    "ask": (MessageServiceStub, "Ask"),
+    "check": (MessageServiceStub, "Check"),
+    "done": (MessageServiceStub, "Done"),
+    "take_inbox": (MessageServiceStub, "TakeInbox"),
+    "ask_owner": (EscalationServiceStub, "AskOwner"),
+    "check_escalation": (EscalationServiceStub, "CheckEscalation"),
 }
+_WAITING: Final = frozenset({"ask", "check", "take_inbox", "ask_owner", "check_escalation"})
 _CALL_SECONDS: Final = 10.0
 _WAIT_SECONDS: Final = MAX_WAIT + 10.0
 _PAGE: Final = 200
@@ -155,11 +159,11 @@ class Mesh(Actions):
     # -- how calls travel --------------------------------------------------------------------------
 
     async def _call(self, method: Method, request: Any) -> Any:
-        waits = method in {"ask", "check", "take_inbox"}
-        seconds = _WAIT_SECONDS if waits else _CALL_SECONDS
+        seconds = _WAIT_SECONDS if method in _WAITING else _CALL_SECONDS
         # Taking the inbox twice takes twice; all else is safe to say again, by its request_id.
         once = method == "take_inbox"
-        return await self._unary("relay", MessageServiceStub, _METHODS[method], request, seconds, once=once)
+        stub, name = _METHODS[method]
+        return await self._unary("relay", stub, name, request, seconds, once=once)
 
     async def _pages(self, method: str, request: Any, field: str, limit: int, read: Any) -> list[Any]:
         found: list[Any] = []

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hopline.registry.v1 import visibility_pb2
+from hopline.relay.v1 import escalation_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_rpc.errors import HoplineError
 
 Status = Literal["queued", "running", "waiting_for_owner", "completed", "failed", "canceled"]
+EscalationStatus = Literal["pending", "answered", "expired", "withdrawn"]
 _RUNNING: Final = frozenset({"queued", "running", "waiting_for_owner"})
 
 
@@ -51,6 +53,8 @@ class Message:
     created_at: float
     reply_expected: bool
     deliveries: tuple[Delivery, ...] = ()
+    # Set where it ends a question of this agent's to its owner; the payload then holds the question.
+    escalation_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,34 @@ class Answer:
             "failed_precondition",
             f"the turn {self.status}: {self.error or self.code or 'it gave no answer'}",
             details={"code": self.code, "turn_id": self.turn_id},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """How a question to the agent's owner stands. `answer` holds the mesh's words where nobody answered."""
+
+    id: str
+    status: EscalationStatus
+    answer: str
+    answered_by: str
+    thread_id: str
+    expires_at: float
+
+    @property
+    def pending(self) -> bool:
+        """Whether nobody has answered yet."""
+        return self.status == "pending"
+
+    @property
+    def text(self) -> str:
+        """The owner's answer. Raises HoplineError without one: `deadline_exceeded` while it may come."""
+        if self.status == "answered":
+            return self.answer
+        if self.pending:
+            raise HoplineError("deadline_exceeded", f"the owner has not answered yet ({self.id})")
+        raise HoplineError(
+            "failed_precondition", self.answer, details={"status": self.status, "escalation_id": self.id}
         )
 
 
@@ -181,6 +213,21 @@ def message(found: pb.Message) -> Message:
         created_at=found.created_at.ToMicroseconds() / 1_000_000,
         reply_expected=found.reply_expected,
         deliveries=tuple(_delivery(delivery) for delivery in found.deliveries),
+        escalation_id=found.escalation_id,
+    )
+
+
+def escalation(found: escalation_pb2.Escalation) -> Escalation:
+    """Read how a question to the owner stands."""
+    name = escalation_pb2.EscalationStatus.Name(found.status)
+    status: Any = name.removeprefix("ESCALATION_STATUS_").lower()
+    return Escalation(
+        id=found.id,
+        status=status,
+        answer=found.answer,
+        answered_by=found.ended_by.name if status == "answered" else "",
+        thread_id=found.thread_id,
+        expires_at=found.expires_at.ToMicroseconds() / 1_000_000,
     )
 
 

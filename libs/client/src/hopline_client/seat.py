@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from hopline.relay.v1.escalation_pb2 import AskOwnerRequest, CheckEscalationRequest
 from hopline.relay.v1.message_pb2 import AskRequest, CheckRequest
 from hopline.runtime.v1 import tunnel_pb2 as pb
 from hopline_rpc.clock import Clock, Handle, wait_for
@@ -32,7 +33,7 @@ _FAILURE: Final = 2000
 _MAX_CALLS: Final = 256
 _CALL_SECONDS: Final = 30.0
 # Safe to say again on another stream, because a request_id or their nature makes them so.
-_REPEATABLE: Final = frozenset({"send", "reply", "ask", "check", "done"})
+_REPEATABLE: Final = frozenset({"send", "reply", "ask", "check", "done", "ask_owner", "check_escalation"})
 
 Outbox = FrameQueue[pb.WorkerItem]
 
@@ -358,7 +359,7 @@ class Seat:
 
 def _patience(method: Method, request: Any) -> float:
     """Return how long an answer may take: the wait that was asked for, and time for the way."""
-    if isinstance(request, (AskRequest, CheckRequest)):
+    if isinstance(request, (AskRequest, CheckRequest, AskOwnerRequest, CheckEscalationRequest)):
         asked = request.wait_seconds if request.HasField("wait_seconds") else MAX_WAIT
     else:
         asked = request.wait_seconds if method == "take_inbox" else 0

@@ -105,11 +105,14 @@ class Relay:
         self.waits = waits = Waits(journal)
         self._hand_over = hand_over = HandOver(journal, directory, signals, ids, clock)
         self.refusals = refusals = Refusals(journal, directory, clock)
+        self._escalations = escalations = EscalationEnds(
+            journal, directory, waits, hand_over, signals, ids, clock, settings.escalation_seconds
+        )
         self._endings = endings = Endings(
-            journal, directory, admission, waits, hand_over, signals, ids, clock
+            journal, directory, admission, waits, hand_over, escalations, signals, ids, clock
         )
         inboxes = Inboxes(ids)
-        self._cancels = cancels = Cancels(journal, endings)
+        self._cancels = cancels = Cancels(journal, endings, escalations)
         claims = Claims(journal, directory, admission, endings, signals, clock)
         self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
         self.dispatcher = Dispatcher(turns, directory, clock)
@@ -134,11 +137,12 @@ class Relay:
         questions = Questions(
             journal, directory, waits, hand_over, endings, slots, inboxes, views, settings, ids, clock
         )
-        self._escalation_ends = ends = EscalationEnds(
-            journal, directory, waits, hand_over, signals, ids, clock
+        self.sweep = Sweep(
+            journal, directory, admission, endings, cancels, turns, escalations, signals, clock
         )
-        self.sweep = Sweep(journal, directory, admission, endings, cancels, turns, ends, signals, clock)
-        self._departures = recovery.Departures(journal, directory, sends, cancels, ends, turns, signals)
+        self._departures = recovery.Departures(
+            journal, directory, sends, cancels, escalations, turns, signals
+        )
         self._takeover = TakeOver(registry, journal, clock)
         self.sealer = Sealer(journal, clock)
 
@@ -183,7 +187,7 @@ class Relay:
         self.refusals.on_exhausted = roots.exhausted
         delegations = Delegations(journal, directory, cancels, inbox, views, pager)
         server.add(add_DelegationServiceServicer_to_server, DelegationServicer(delegations, roots))
-        owners = Owners(journal, directory, self._escalation_ends, views, pager)
+        owners = Owners(journal, directory, self._escalations, views, pager)
         server.add(add_EscalationServiceServicer_to_server, EscalationServicer(self.handlers, owners))
         verifying = Verifying(journal, directory, self.sealer)
         audit = Audit(journal, directory, pager)
@@ -198,6 +202,7 @@ class Relay:
         await self.admission.start()
         await self._cancels.resume([each.id for each in self.directory.workspaces()])
         await self._departures.catch_up()
+        await self._escalations.catch_up()
         self._started = True
         self._takeover.start()
         self.sealer.start()

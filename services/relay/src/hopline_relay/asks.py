@@ -291,7 +291,7 @@ class Asks:
 
 def _state(connection: Connection, turn: Record) -> str:
     """Return what a turn does that is asked for before its outcome is known."""
-    if turn.state == "running" and escalating.waits_for_owner(connection, turn):
+    if escalating.waiting_turns(connection, [turn]):
         return "waiting_for_owner"
     return str(turn.state) if turn.state in ("queued", "running") else "running"
 

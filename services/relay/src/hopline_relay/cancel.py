@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from hopline_relay.callers import no_turn
 from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.endings import Ending, Endings
+from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.held import CancelOutcome, Held
 from hopline_relay.journal import Journal
 from hopline_relay.store import debting, queues, subtree
@@ -28,9 +29,10 @@ _ROUNDS: Final = 100
 class Cancels:
     """Cancels turns."""
 
-    def __init__(self, journal: Journal, endings: Endings) -> None:
+    def __init__(self, journal: Journal, endings: Endings, escalations: EscalationEnds) -> None:
         self._journal = journal
         self._endings = endings
+        self._escalations = escalations
         # `[(workspace_id, agent_id, held, reason)]` that their workers must stop.
         self.on_cancel: Callable[[list[tuple[str, str, Held, str]]], None] = lambda stopped: None
 
@@ -53,6 +55,9 @@ class Cancels:
             if not ended and not await self._end(row, fault, actor, tell=tell):
                 continue
             below = await self.cascade([row], fault, actor, wakes=True)
+            if ended:
+                # What it has asked its owner would go on with it.
+                await self._escalations.turns_canceled([row])
             return CancelOutcome(row.state, below) if ended else CancelOutcome("canceled", 1 + below)
         raise HoplineError("unavailable", "the turn keeps changing; try again")
 

@@ -18,8 +18,7 @@ from hopline_rpc.principals import Principal
 from sqlalchemy import Connection
 
 from hopline_relay.admission import Admission, requeued_item
-from hopline_relay.domain.escalations import KIND_ANSWER
-from hopline_relay.domain.values import LEASE_SECONDS, Fault
+from hopline_relay.domain.values import ANSWERS, LEASE_SECONDS, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.held import ClaimedTurn, ClaimWish, Known
 from hopline_relay.journal import Journal
@@ -258,7 +257,7 @@ async def given_back(journal: Journal, rows: Sequence[Record]) -> list[quota_pb.
 
 def may_still(directory: Directory, row: Record, message: Record) -> bool:
     """Tell whether the sender of a queued start may still reach the agent that is to work on it."""
-    if message.kind in ("reply", "answer", "notice", KIND_ANSWER):
+    if message.kind in ANSWERS:
         return True
     if message.from_kind == "user":
         agent = directory.agent(row.workspace_id, row.agent_id)

@@ -18,7 +18,7 @@ from hopline_relay.cancel import Cancels
 from hopline_relay.domain.values import ANSWERS, Fault
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
-from hopline_relay.store import queues
+from hopline_relay.store import escalating, queues
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import sessions, turns
 from hopline_relay.store.sql import Record
@@ -105,7 +105,9 @@ class Delegations:
         row, session = await self._journal.read(read)
         if row is None or session is None or not self._may_see(principal, row, session):
             raise no_turn(turn_id)
-        return self._views.turn(principal, row)
+        found = row
+        asks = await self._journal.read(lambda connection: escalating.waiting_turns(connection, [found]))
+        return self._views.turn(principal, row, asks_owner=row.id in asks)
 
     def _may_see(self, principal: Principal, row: Record, session: Record) -> bool:
         if principal.kind == "user":
@@ -127,16 +129,17 @@ class Delegations:
             agents = [agent.id for agent in self._directory.for_person(principal, VIEWER).ordered]
         root_id, session_id = request.root_id, request.session_id
 
-        def read(connection: Connection) -> list[Record]:
+        def read(connection: Connection) -> tuple[list[Record], set[str]]:
             workspace_id = principal.workspace_id
             if session_id:
                 found = queues.of_session(connection, workspace_id, session_id, before, size + 1)
             else:
                 found = _newest(connection, workspace_id, agents, root_id, before, size + 1)
-            return [row for row in found if row.agent_id in agents and root_id in ("", row.root_id)]
+            rows = [row for row in found if row.agent_id in agents and root_id in ("", row.root_id)]
+            return rows, escalating.waiting_turns(connection, rows)
 
-        rows = await self._journal.read(read)
-        page = fit(self._views.turn(principal, row) for row in rows[:size])
+        rows, asking = await self._journal.read(read)
+        page = fit(self._views.turn(principal, row, asks_owner=row.id in asking) for row in rows[:size])
         response = pb.ListTurnsResponse(turns=page)
         if len(rows) > len(page):
             response.next_page_token = self._pager.token(query, [_position(rows[len(page) - 1], session_id)])

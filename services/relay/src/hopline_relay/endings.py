@@ -22,6 +22,7 @@ from hopline_relay.admission import Admission, end_item
 from hopline_relay.batching import Batcher
 from hopline_relay.callers import named
 from hopline_relay.domain.values import MAX_ANSWER_BYTES, Fault
+from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.handover import HandOver
 from hopline_relay.held import Known
 from hopline_relay.journal import FencedError, Journal
@@ -95,6 +96,7 @@ class Endings:
         admission: Admission,
         waits: Waits,
         hand_over: HandOver,
+        escalations: EscalationEnds,
         signals: Signals,
         ids: IdMaker,
         clock: Clock,
@@ -104,6 +106,7 @@ class Endings:
         self._admission = admission
         self._waits = waits
         self._hand_over = hand_over
+        self._escalations = escalations
         self._signals = signals
         self._ids = ids
         self._clock = clock
@@ -289,6 +292,9 @@ class Endings:
             if plan.paid and plan.debt is not None:
                 self._tell_creditor(plan, plan.debt, claimable)
         await self.tell_quota([plan.row for plan in plans])
+        await self._escalations.turns_canceled(
+            [plan.row for plan in plans if plan.ending.ended.state == "canceled" and plan.row.attempt]
+        )
         self._signals.slot_free(plan.row.workspace_id for plan in plans if plan.row.slot)
         self._signals.claimable(claimable)
 

@@ -5,6 +5,7 @@ The end, its message and the wake of the agent are one transaction. The first en
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Final
 
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock
+from hopline_rpc.errors import HoplineError
 from hopline_rpc.faults import point
 from hopline_rpc.ids import IdMaker
 
@@ -28,7 +30,11 @@ from hopline_relay.store.sql import Record
 from hopline_relay.store.writing import write
 from hopline_relay.waits import Outcome, Waits
 
+log = logging.getLogger("hopline.relay")
+
 _BATCH: Final = 200
+_LOOK_SECONDS: Final = 30.0
+_PAUSED: Final = "the agent was paused"
 _CANCELED: Final = "the turn that asked was canceled"
 
 
@@ -64,6 +70,7 @@ class EscalationEnds:
         signals: Signals,
         ids: IdMaker,
         clock: Clock,
+        lifetime: float,
     ) -> None:
         self._journal = journal
         self._directory = directory
@@ -72,6 +79,10 @@ class EscalationEnds:
         self._signals = signals
         self._ids = ids
         self._clock = clock
+        self._look_seconds = min(_LOOK_SECONDS, lifetime / 10)
+        self._look_at = clock.monotonic()
+        # Cancelled turns whose questions could not be withdrawn yet.
+        self._left: list[Record] = []
 
     async def end(self, end: End, agent_id: str) -> Ended:
         """End a question of this agent that is still pending."""
@@ -120,8 +131,17 @@ class EscalationEnds:
 
     # --- ends that nobody asks for ----------------------------------------------------------------
 
+    async def sweep(self) -> None:
+        """End what is over, looking as often as a question's life asks for, and no more often."""
+        if self._clock.monotonic() >= self._look_at:
+            self._look_at = self._clock.monotonic() + self._look_seconds
+            await self.expire()
+
     async def expire(self) -> None:
-        """End every question whose time is over."""
+        """End every question whose time is over, and what could not be ended before."""
+        left, self._left = self._left, []
+        if left:
+            await self.turns_canceled(left)
         while True:
             now = self._clock.now()
             rows = await self._journal.read(partial(escalating.due, now=now, most=_BATCH))
@@ -132,7 +152,17 @@ class EscalationEnds:
                 return
 
     async def turns_canceled(self, turns: Sequence[Record]) -> None:
-        """Withdraw what turns have asked that were cancelled, given as they were before."""
+        """Withdraw what turns have asked that were cancelled, given as they were before.
+
+        Where the store fails now the sweep does it: the turns have ended all the same.
+        """
+        try:
+            await self._withdraw_of_turns(turns)
+        except HoplineError as error:
+            log.warning("questions of canceled turns are withdrawn later: %s", error.message)
+            self._left += turns
+
+    async def _withdraw_of_turns(self, turns: Sequence[Record]) -> None:
         for workspace_id in {turn.workspace_id for turn in turns}:
             ids = [turn.batch_id or turn.id for turn in turns if turn.workspace_id == workspace_id]
             rows = await self._journal.read(
@@ -156,6 +186,34 @@ class EscalationEnds:
         )
         for row in rows:
             await self._withdraw(row, reason)
+
+    async def owned_by(self, workspace_id: str, agent_id: str, owner_id: str) -> None:
+        """Let an agent's pending questions go to its owner, who may be another one now."""
+        rows = await self._journal.read(
+            partial(escalating.pending_of_agent, workspace_id=workspace_id, agent_id=agent_id)
+        )
+        moved = [row for row in rows if row.owner_id != owner_id]
+        if moved:
+            await self._journal.write(lambda book: _move(book, moved, owner_id))
+
+    async def catch_up(self) -> None:
+        """Do what was missed while no process of the relay was there."""
+        for workspace in self._directory.workspaces():
+            for row in await self._journal.read(partial(escalating.pending, workspace_id=workspace.id)):
+                agent = self._directory.agent(workspace.id, row.agent_id)
+                if agent is None:
+                    continue
+                if agent.deleted or agent.state == "paused":
+                    await self._withdraw(row, "the agent was deleted" if agent.deleted else _PAUSED)
+                elif await self._was_canceled(row):
+                    await self._withdraw(row, _CANCELED)
+                elif row.owner_id != agent.owner_id:
+                    await self.owned_by(workspace.id, agent.id, agent.owner_id)
+
+    async def _was_canceled(self, row: Record) -> bool:
+        key = (row.workspace_id, row.turn_id)
+        turn = (await self._journal.read(lambda connection: queues.find(connection, {key}))).get(key)
+        return turn is not None and turn.state == "canceled" and not await self._goes_on(row)
 
     async def _withdraw(self, row: Record, reason: str) -> None:
         """End a question whose agent need not be told: what asked is over."""
@@ -189,6 +247,14 @@ def _message(row: Record, end: End, message_id: str, copy: Copy, queue_seconds: 
         copies=[copy],
         queue_seconds=queue_seconds,
     )
+
+
+def _move(book: Book, rows: Sequence[Record], owner_id: str) -> None:
+    for row in rows:
+        now = escalating.find(book.connection, (row.workspace_id, row.id), lock=True)
+        if now is not None and now.state == "pending" and now.owner_id != owner_id:
+            escalating.move(book.connection, now, owner_id)
+            note_escalation(book, now, "escalation.moved", MESH, {"new_owner_id": owner_id})
 
 
 def _note(book: Book, row: Record, action: str, actor: Actor, reason: str = "") -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hopline.relay.v1 import escalation_pb2 as pb
@@ -30,6 +30,7 @@ from hopline_relay.journal import Journal
 from hopline_relay.settings import RelaySettings
 from hopline_relay.slots import Slots
 from hopline_relay.store import escalating, queues, waiting, wakes
+from hopline_relay.store import sessions as session_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.facts import Names, look_up
@@ -90,17 +91,14 @@ class Questions:
     async def ask(self, question: Question, wait_seconds: int | None) -> pb.Escalation:
         """Ask the caller's owner, and wait for the answer."""
         principal = question.principal
-        agent = require_active(self._directory, principal)
-        owner = self._directory.user(principal.workspace_id, agent.owner_id) if agent is not None else None
-        if owner is None:
-            raise HoplineError("failed_precondition", "this agent has no owner who could be asked")
+        require_active(self._directory, principal)
         standing = await self._standing(principal, question.session_id, question.turn_id)
         waiter = self._waiter(principal, standing, wait_seconds)
         actor = actor_of(self._directory, principal)
         message_id = self._ids.new_id("msg")
         try:
             row = await self._journal.write(
-                lambda book: self._enter(book, question, standing, actor, owner.id, message_id, waiter)
+                lambda book: self._enter(book, question, standing, actor, message_id, waiter)
             )
         except BaseException:
             if waiter is not None:
@@ -151,16 +149,19 @@ class Questions:
         question: Question,
         standing: Standing,
         actor: Actor,
-        owner_id: str,
         message_id: str,
         waiter: Waiter | None,
     ) -> Record:
         """Write the question, unless it stands there already; returns it."""
         row = self._repeated(book, question)
         if row is None:
+            if standing.inbox is not None:
+                # Found or made first: the limit and the same question go by the session.
+                session_store.settle(book, [standing.inbox])
+                standing = replace(standing, session_id=standing.inbox.id, inbox=None)
             row = self._again(book, question, standing)
             if row is None:
-                row = self._write(book, question, standing, actor, owner_id, message_id)
+                row = self._write(book, question, standing, actor, message_id)
             elif question.request_id:
                 _remember(book, question, row)
         if waiter is not None and row.state == "pending":
@@ -188,8 +189,6 @@ class Questions:
     def _again(self, book: Book, question: Question, standing: Standing) -> Record | None:
         """Return the same question of this session, if it is pending or an earlier attempt has asked it."""
         principal = question.principal
-        if not standing.session_id:
-            return None
         row = escalating.same(
             book.connection, principal.workspace_id, principal.id, standing.session_id, question.digest
         )
@@ -211,10 +210,10 @@ class Questions:
         question: Question,
         standing: Standing,
         actor: Actor,
-        owner_id: str,
         message_id: str,
     ) -> Record:
         principal = question.principal
+        owner_id = self._owner(book, principal, standing)
         self._check_room(book, principal, standing)
         window = self._directory.policy(principal.workspace_id).causality_window_seconds
         cause = _cause(book.connection, principal, standing, book.now - window)
@@ -224,7 +223,6 @@ class Questions:
             kind=KIND_QUESTION,
             sender=actor,
             session_id=standing.session_id,
-            inbox=standing.inbox,
             turn_id=cause.id if cause is not None else "",
             body=question.text,
             thread_id=sibling("thr", message_id),
@@ -244,6 +242,18 @@ class Questions:
         row = escalating.add(book.connection, self._row(book, question, outgoing, cause, owner_id))
         note_escalation(book, row, "escalation.asked", actor, {})
         return row
+
+    def _owner(self, book: Book, principal: Principal, standing: Standing) -> str:
+        """Return whom the question goes to. Here, where nothing that ends questions can come between."""
+        agent = require_active(self._directory, principal)
+        owner = self._directory.user(principal.workspace_id, agent.owner_id) if agent is not None else None
+        if owner is None:
+            raise HoplineError("failed_precondition", "this agent has no owner who could be asked")
+        if standing.turn is not None:
+            key = (principal.workspace_id, standing.turn.id)
+            if queues.find(book.connection, {key})[key].state != "running":
+                raise HoplineError("failed_precondition", "the turn that this call comes from has ended")
+        return owner.id
 
     def _check_room(self, book: Book, principal: Principal, standing: Standing) -> None:
         """Hold the number of pending questions down: they are for people to answer."""

@@ -117,6 +117,7 @@ class Departures:
         return list(await self._journal.read(lambda connection: connection.execute(query).scalars().all()))
 
     async def _agent(self, change: Change) -> None:
+        await self._escalations.owned_by(change.workspace_id, change.agent.id, change.agent.owner_id)
         if change.agent.state == AGENT_STATE_PAUSED:
             await self._paused(change.workspace_id, change.agent.id)
         else:

@@ -97,7 +97,7 @@ class Sweep:
         steps: tuple[Callable[[], Awaitable[None]], ...] = (
             self.due,
             self.deadlocks,
-            self._escalations.expire,
+            self._escalations.sweep,
             self.forget,
         )
         while True:

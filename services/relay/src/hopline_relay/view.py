@@ -134,14 +134,14 @@ class Views:
             if agent_id
         ]
 
-    def turn(self, reader: Principal, row: Record) -> delegation_pb2.Turn:
-        """Return a turn with its chain."""
+    def turn(self, reader: Principal, row: Record, *, asks_owner: bool = False) -> delegation_pb2.Turn:
+        """Return a turn with its chain; `asks_owner`: it waits for its agent's owner."""
         own = row.caused_by_id == reader.id
         turn = delegation_pb2.Turn(
             id=row.id,
             agent=self.party(reader, "agent", row.agent_id, known=own),
             session_id=row.session_id,
-            status=TURN_STATES[row.state],
+            status=TURN_STATES["waiting_for_owner" if asks_owner else row.state],
             cause=row.cause,
             caused_by=self.party(reader, row.caused_by_kind, row.caused_by_id, known=own),
             parent_turn_id=row.parent_turn_id,

@@ -24,7 +24,7 @@ MAX_INBOX_PAGE: Final = 200
 DEFAULT_PAGE: Final = 50
 TITLE_LENGTH: Final = 60
 # Messages that carry something back: they start nothing of their sender's own.
-ANSWERS: Final = frozenset({"reply", "answer", "notice"})
+ANSWERS: Final = frozenset({"reply", "answer", "notice", "owner_answer"})
 
 
 @dataclass(frozen=True, slots=True)

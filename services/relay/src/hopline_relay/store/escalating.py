@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import EMPTY, PENDING, escalations
@@ -43,6 +43,11 @@ _SESSIONS_OF_PENDING = Statement(
         escalations.c.workspace_id == bindparam("workspace"),
         escalations.c.state == PENDING,
         escalations.c.agent_id == bindparam("agent"),
+    )
+)
+_PENDING = Statement(
+    select(escalations).where(
+        escalations.c.workspace_id == bindparam("workspace"), escalations.c.state == PENDING
     )
 )
 _OF_AGENT = Statement(
@@ -142,12 +147,6 @@ def pending_of_turns(connection: Connection, workspace_id: str, turn_ids: Sequen
     return _OF_TURNS.all(connection, {"workspace": workspace_id, "turns": list(turn_ids)})
 
 
-def waits_for_owner(connection: Connection, turn: Record) -> bool:
-    """Tell whether a running turn waits for the answer of its agent's owner."""
-    turn_id = turn.batch_id or turn.id
-    return bool(pending_of_turns(connection, turn.workspace_id, [turn_id]))
-
-
 def due(connection: Connection, now: float, most: int) -> Sequence[Record]:
     """Return pending questions whose time is over, the oldest first."""
     return _DUE.all(connection, {"now": now, "most": most})
@@ -213,11 +212,16 @@ def newest(
     return sorted(found, key=lambda row: -row.ordinal)[:most]
 
 
-def agents_with_pending(connection: Connection, workspace_id: str) -> list[tuple[str, int]]:
-    """Return the agents that have pending questions, and how many."""
-    query = (
-        select(escalations.c.agent_id, func.count())
-        .where(escalations.c.workspace_id == workspace_id, escalations.c.state == PENDING)
-        .group_by(escalations.c.agent_id)
-    )
-    return [(row[0], row[1]) for row in connection.execute(query)]
+def pending(connection: Connection, workspace_id: str) -> Sequence[Record]:
+    """Return all pending questions of a workspace."""
+    return _PENDING.all(connection, {"workspace": workspace_id})
+
+
+def waiting_turns(connection: Connection, turns: Sequence[Record]) -> set[str]:
+    """Return those of the turns, which are of one workspace, that wait for their agents' owners."""
+    running = {turn.id: turn.batch_id or turn.id for turn in turns if turn.state == "running"}
+    if not running:
+        return set()
+    rows = pending_of_turns(connection, turns[0].workspace_id, sorted(set(running.values())))
+    asking = {row.turn_id for row in rows}
+    return {turn_id for turn_id, asks_as in running.items() if asks_as in asking}
