@@ -88,6 +88,38 @@ async def test_a_message_that_was_put_back_costs_no_attempt_and_is_not_done_with
     assert [message.id for message in (await bob.take()).messages] == [sent.message_id]
 
 
+@pytest.mark.parametrize("waits", [False, True])
+async def test_an_answer_is_delivered_when_the_check_that_took_it_was_dropped_at_any_moment(
+    mesh: RelayMesh, waits: bool
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await mesh.policy(pair_budget="0", sent_per_day=10_000, received_per_day=10_000)
+    worker = await mesh.worker(bob)
+    for steps in range(0, 120, 4):
+        asked = await ada.ask(bob)
+        turn = await worker.next()
+        if waits:
+            checking = asyncio.create_task(ada.check(asked.turn_id, 50))
+            await mesh.clock.settle(200)
+            await worker.end(turn, f"after {steps} steps")
+        else:
+            await worker.end(turn, f"after {steps} steps")
+            checking = asyncio.create_task(ada.check(asked.turn_id))
+        await mesh.clock.settle(steps)
+        checking.cancel()
+        await asyncio.gather(checking, return_exceptions=True)
+        await mesh.clock.settle(200)
+        await mesh.relay._taking.drained()
+        await mesh.relay._hand_over.drained()
+        await mesh.relay.admission.settled()
+        if checking.cancelled():
+            (delivered,) = (await ada.take()).messages
+            assert delivered.body == f"after {steps} steps"
+            await ada.done(delivered.id)
+        await mesh.relay.admission.settled()
+        assert (await mesh.usage(ada)).inbox == 0
+
+
 async def test_the_answer_of_a_caller_that_left_while_the_disk_was_full_is_delivered_once(
     mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,3 +154,29 @@ async def test_exhausted_roots_are_listed_page_by_page(mesh: RelayMesh) -> None:
         if not token:
             break
     assert found == expected[::-1]
+
+
+async def test_an_answer_that_comes_back_after_the_counters_were_lost_finds_its_roots_budget_spent(
+    mesh: RelayMesh,
+) -> None:
+    await mesh.policy(root_turns=2, pair_budget="0", causality_window_seconds=0)
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    asking, answering = await mesh.worker(ada), await mesh.worker(bob)
+    await mesh.admin.sessions.Prompt(session_pb2.PromptRequest(agent=ada.id, text="go", wait_seconds=0))
+    turn = await asking.next()
+    call = asyncio.create_task(asking.ask(turn, bob, wait=50))
+    while not (asked := await answering.claim(1)):
+        await mesh.clock.settle()
+    await answering.end(asked[0], "yes")
+    view = await call
+    await asking.end(turn, "done")
+    await mesh.passes(60)
+    await mesh.forget_counters(1_000)
+    await bob.send(await mesh.agent("cy"))
+    # They are rebuilt while nothing of the root is alive; then it turns out that the answer never arrived.
+    mesh.relay.handlers.lost(await mesh.relay.authenticator.principal(ada.token), view)
+    await mesh.relay._hand_over.drained()
+    again = await asking.next()
+    assert again.root_id == turn.root_id
+    error = await refusal(asking.send(again, bob))
+    assert (error.reason, error.details["used"]) == ("root_exhausted", 2)

@@ -114,7 +114,9 @@ class QuotaModel:
     # -- figures -----------------------------------------------------------------------------------
 
     def today(self) -> str:
-        self.day = max(self.day, utc_day(self.clock.now()))
+        """Never backwards, and never more than one day ahead of a clock that was set back."""
+        wall = self.clock.now()
+        self.day = min(max(self.day, utc_day(wall)), utc_day(wall + 86_400.0))
         return self.day
 
     def under_way(self) -> set[str]:
@@ -397,6 +399,10 @@ class WatchedStore(MemoryStore):
         super().__init__(clock)
         self._model = model
         model.day = ""  # a new process knows no day but those of the record
+
+    def _moment(self) -> Any:
+        self._model.today()  # the store has seen the clock, and will not go back behind it
+        return super()._moment()
 
     async def admit(self, epoch: int, settled: Sequence[Settlement], items: Sequence[Item]) -> list[Decision]:
         decisions = await super().admit(epoch, settled, items)

@@ -50,6 +50,7 @@ from hopline_relay.slots import Slots
 from hopline_relay.starts import Starts
 from hopline_relay.sweep import Sweep
 from hopline_relay.takeover import TakeOver
+from hopline_relay.taking import Taking
 from hopline_relay.threads import Threads
 from hopline_relay.tunnel import TunnelServicer
 from hopline_relay.tunnel_stream import Tunnels
@@ -133,9 +134,10 @@ class Relay:
         )
         self.authenticator = self._guard.authenticator
         slots, views = Slots(admission, signals, clock), Views(directory)
-        asks = Asks(journal, directory, sends, waits, hand_over, endings, slots, inboxes, views, ids, clock)
+        self._taking = taking = Taking(journal, endings, hand_over)
+        asks = Asks(journal, directory, sends, waits, hand_over, taking, slots, inboxes, views, ids, clock)
         questions = Questions(
-            journal, directory, waits, hand_over, endings, slots, inboxes, views, settings, ids, clock
+            journal, directory, waits, hand_over, taking, slots, inboxes, views, settings, ids, clock
         )
         self.sweep = Sweep(
             journal, directory, admission, endings, cancels, turns, escalations, signals, clock
@@ -232,7 +234,7 @@ class Relay:
             await self._takeover.close()
             await self.sealer.close()
             await self.dispatcher.close()
-            for part in (self._sends, self.turns, self._hand_over, self.inbox, self.refusals):
+            for part in (self._sends, self.turns, self._taking, self._hand_over, self.inbox, self.refusals):
                 await part.drained()
             await self.admission.close()
             await recovery.end(self.journal)

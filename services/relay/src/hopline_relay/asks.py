@@ -19,7 +19,6 @@ from sqlalchemy import Connection, or_, select
 from hopline_relay.callers import Inboxes, no_session, no_turn, stand
 from hopline_relay.domain.values import Fault, clamp_wait
 from hopline_relay.drafts import Draft
-from hopline_relay.endings import Endings
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import Journal
 from hopline_relay.sends import Sends
@@ -30,6 +29,7 @@ from hopline_relay.store.bulk import by_id
 from hopline_relay.store.facts import Names, look_up
 from hopline_relay.store.schema import debts, deliveries, messages, turns
 from hopline_relay.store.sql import Record
+from hopline_relay.taking import Taking
 from hopline_relay.view import Views, turn_view
 from hopline_relay.waits import Outcome, Waiter, Waits
 
@@ -72,7 +72,7 @@ class Asks:
         sends: Sends,
         waits: Waits,
         hand_over: HandOver,
-        endings: Endings,
+        taking: Taking,
         slots: Slots,
         inboxes: Inboxes,
         views: Views,
@@ -85,7 +85,7 @@ class Asks:
         self._sends = sends
         self._waits = waits
         self._hand_over = hand_over
-        self._endings = endings
+        self._taking = taking
         self._slots = slots
         self._inboxes = inboxes
         self._ids = ids
@@ -285,8 +285,8 @@ class Asks:
         """Mark an answer as taken that `check` hands over, and drop the wake that is still queued."""
         if principal.kind != "agent":
             return
-        rows = await self._journal.write(lambda book: _drop_wake(book, debt, principal.id))
-        await self._endings.tell_quota(rows)
+        key = (debt.workspace_id, debt.turn_id)
+        await self._taking.take(key, lambda book: _drop_wake(book, debt, principal.id))
 
 
 def _state(connection: Connection, turn: Record) -> str:

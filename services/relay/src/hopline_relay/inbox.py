@@ -11,7 +11,6 @@ from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_directory import Directory
 from hopline_rpc import telemetry
-from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock
 from hopline_rpc.paging import fit
 from hopline_rpc.principals import Principal
@@ -37,6 +36,7 @@ from hopline_relay.store.schema import QUEUED, deliveries, sessions, turns
 from hopline_relay.store.sql import Record, Statement
 from hopline_relay.store.turns import Ended, Start
 from hopline_relay.view import DELIVERY_STATES, Views
+from hopline_relay.whole import Whole
 
 # A lease of ten minutes need not be written anew with each of a busy agent's calls.
 _RENEW_SECONDS: Final = 30.0
@@ -78,7 +78,7 @@ class Inbox:
         self._pulled_at: dict[tuple[str, str], float] = {}
         self._renewals: Batcher[tuple[str, str], None] = Batcher("pull leases", self._renew)
         self._returns: Batcher[Unseen, None] = Batcher("messages put back", self._put_back, clock=clock)
-        self._taking: set[asyncio.Task[_Taken]] = set()
+        self._taking = Whole("take messages")
         # Calls that wait, oldest first.
         self._pulls: dict[tuple[str, str], list[Pull]] = defaultdict(list)
 
@@ -252,14 +252,9 @@ class Inbox:
 
         A caller that goes away does not stop it half-way: what it took is put back when it is done.
         """
-        work = detach(self._make_running(principal, standing, rows), name="take messages")
-        self._taking.add(work)
-        work.add_done_callback(self._taking.discard)
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            work.add_done_callback(lambda done: self._nobody_waits(principal, done))
-            raise
+        return await self._taking.run(
+            self._make_running(principal, standing, rows), lambda done: self._nobody_waits(principal, done)
+        )
 
     def _nobody_waits(self, principal: Principal, done: asyncio.Task[_Taken]) -> None:
         if not done.cancelled() and done.exception() is None:
@@ -376,8 +371,7 @@ class Inbox:
 
     async def drained(self) -> None:
         """Wait until nothing is under way."""
-        while self._taking:
-            await asyncio.wait(set(self._taking))
+        await self._taking.drained()
         await self._returns.drained()
         await self._renewals.drained()
 

@@ -23,7 +23,6 @@ from sqlalchemy import Connection
 from hopline_relay.callers import Inboxes, Standing, actor_of, no_escalation, require_active, stand
 from hopline_relay.domain.escalations import KIND_QUESTION, digest_of
 from hopline_relay.domain.values import Actor, clamp_wait, sibling
-from hopline_relay.endings import Endings
 from hopline_relay.escalation_ends import note_escalation
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import Journal
@@ -38,6 +37,7 @@ from hopline_relay.store.outgoing import Copy, Outgoing
 from hopline_relay.store.schema import requests
 from hopline_relay.store.sql import Record, insert
 from hopline_relay.store.writing import request_row, write
+from hopline_relay.taking import Taking
 from hopline_relay.view import Views
 from hopline_relay.waits import Waiter, Waits
 
@@ -68,7 +68,7 @@ class Questions:
         directory: Directory,
         waits: Waits,
         hand_over: HandOver,
-        endings: Endings,
+        taking: Taking,
         slots: Slots,
         inboxes: Inboxes,
         views: Views,
@@ -80,7 +80,7 @@ class Questions:
         self._directory = directory
         self._waits = waits
         self._hand_over = hand_over
-        self._endings = endings
+        self._taking = taking
         self._slots = slots
         self._inboxes = inboxes
         self._views = views
@@ -367,8 +367,7 @@ class Questions:
         key = (row.workspace_id, row.answer_message_id)
         copies = await self._journal.read(lambda connection: copies_of(connection, [key]))
         if any(copy.state == "queued" for copy in copies[key]):
-            ended = await self._journal.write(lambda book: _drop_wake(book, key))
-            await self._endings.tell_quota(ended)
+            await self._taking.take((row.workspace_id, row.id), lambda book: _drop_wake(book, key))
 
 
 def _remember(book: Book, question: Question, row: Record) -> None:

@@ -20,6 +20,8 @@ _EPOCH_ROW: Final = 1
 _DAY: Final = 86_400.0
 # An id's time and the day that a message is charged to come from two readings of the clock.
 _SKEW: Final = 3_600.0
+# Roots that rest, the latest first: the quota service keeps as many, for a day.
+_ROOTS: Final = 10_000
 
 
 _EPOCH: Final = select(quota_epochs.c.epoch).where(quota_epochs.c.id == _EPOCH_ROW)
@@ -65,7 +67,8 @@ def build(connection: Connection, epoch: int, windows: Mapping[str, Windows], no
     for workspace_id, window in windows.items():
         _add_days(connection, seed, workspace_id, now)
         ended = _add_ended(connection, seed, workspace_id, now - window.causality)
-        _add_roots(connection, seed, workspace_id, live[workspace_id] | ended)
+        rested = _rested(connection, workspace_id, now - _DAY)
+        _add_roots(connection, seed, workspace_id, live[workspace_id] | ended | rested)
         if window.pair:
             _add_pairs(connection, seed, workspace_id, now - window.pair)
     return seed
@@ -140,6 +143,18 @@ def _add_ended(connection: Connection, seed: pb.SeedRequest, workspace_id: str, 
         _turn(seed, row).ended_at.CopyFrom(to_timestamp(row.ended_at))
         roots.add(row.root_id)
     return roots
+
+
+def _rested(connection: Connection, workspace_id: str, since: float) -> set[str]:
+    """Return the roots under which something ended: an answer that comes back late goes on under them."""
+    query = (
+        select(turns.c.root_id)
+        .where(turns.c.workspace_id == workspace_id, turns.c.ended_at >= since)
+        .group_by(turns.c.root_id)
+        .order_by(func.max(turns.c.ended_at).desc())
+        .limit(_ROOTS)
+    )
+    return set(connection.execute(query).scalars())
 
 
 _COLUMNS: Final = (
