@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from hopline.relay.v1 import audit_pb2, delegation_pb2, session_pb2
 from hopline.relay.v1 import message_pb2 as pb
+from hopline_relay import retention
 from hopline_relay.store import sql
+from hopline_relay.store.forgetting import Bounds
 from hopline_rpc.clock import to_timestamp
 from sqlalchemy import event
 
@@ -61,6 +63,8 @@ async def _everything(mesh: RelayMesh) -> None:
     await mesh.relay.sweep.forget()
     await mesh.pause(bob)
     await mesh.delete(cid)
+    await mesh.relay.sealer.seal(mesh.workspace_id)
+    await mesh.relay.retention.sweep(mesh.workspace_id)
 
 
 async def test_every_statement_goes_through_an_index(
@@ -78,6 +82,8 @@ async def test_every_statement_goes_through_an_index(
         return plain(connection, statement)
 
     monkeypatch.setattr(sql, "driver", driver)
+    soon = mesh.clock.now() + 3600
+    monkeypatch.setattr(retention, "bounds_of", lambda *_: Bounds(mesh.workspace_id, soon, soon))
     event.listen(engine, "before_cursor_execute", remember)
     try:
         await _everything(mesh)

@@ -122,6 +122,10 @@ class Directory:
         """Return the agents of a workspace that are not deleted, in order of slug."""
         return self._workspace(workspace_id).everyone().ordered
 
+    def agent_ids(self, workspace_id: str) -> list[str]:
+        """Return the ids of all agents that a workspace has or had."""
+        return list(self._workspace(workspace_id).agents)
+
     def public_key(self, kid: str) -> Ed25519PublicKey | None:
         """Return a key that assertions are signed with, while it is published."""
         known = self._state.keys.get(kid)

@@ -35,6 +35,7 @@ from hopline_relay.owners import Owners
 from hopline_relay.questions import Questions
 from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
+from hopline_relay.retention import Retention
 from hopline_relay.roots import Roots
 from hopline_relay.sealing import Sealer
 from hopline_relay.sends import Sends
@@ -147,6 +148,7 @@ class Relay:
         )
         self._takeover = TakeOver(registry, journal, clock)
         self.sealer = Sealer(journal, clock)
+        self.retention = Retention(journal, directory, clock)
 
         self.handlers = MessageHandlers(sends, asks, questions, inbox, views)
         self.server = Server(
@@ -208,6 +210,7 @@ class Relay:
         self._started = True
         self._takeover.start()
         self.sealer.start()
+        self.retention.start()
         self.dispatcher.start()
         self.sweep.start()
 
@@ -232,6 +235,7 @@ class Relay:
         if self._started:
             await self.sweep.close()
             await self._takeover.close()
+            await self.retention.close()
             await self.sealer.close()
             await self.dispatcher.close()
             for part in (self._sends, self.turns, self._taking, self._hand_over, self.inbox, self.refusals):

@@ -15,12 +15,11 @@ from sqlalchemy import Connection
 
 from hopline_relay.domain.chain import Head, beginning, next_link
 from hopline_relay.journal import Journal
+from hopline_relay.retention import CUT
 from hopline_relay.sealing import Sealer
 from hopline_relay.store import audit, seals
 from hopline_relay.store.sql import Record
 
-# What retention writes into the log when it deletes older events.
-CUT: Final = "audit.cut"
 _PAGE: Final = 500
 
 
@@ -132,7 +131,8 @@ class Walk:
             return
         self._begun = True
         first = cut.seq if cut is not None else 0
-        for stray in seals.events(connection, self._workspace_id, -seals.END, first, 1):
+        # What stands before the cut is deleted by and by, and shown to nobody.
+        for stray in seals.events(connection, self._workspace_id, -seals.END, 0, 1):
             text = f"event {stray.seq!r} was inserted before the log begins with {first + 1}"
             raise Fault(max(int(stray.seq), 0), "inserted", text)
         if self._after_kept and self._kept is not None and self._kept.seq > self._at.seq:

@@ -42,6 +42,7 @@ def read(
 ) -> Found:
     """Return events with `after` < number < `before`, in order, or the newest first."""
     workspace_id, since = wanted.workspace_id, wanted.since
+    after = max(after, first_seq(connection, workspace_id) - 1)
     before = min(before, last_seq(connection, workspace_id) + 1)
     if wanted.thread_id:
         began = _began(connection, workspace_id, wanted.thread_id)
@@ -102,10 +103,15 @@ def last_seq(connection: Connection, workspace_id: str) -> int:
     return connection.execute(query).scalar() or 0
 
 
+def first_seq(connection: Connection, workspace_id: str) -> int:
+    """Return the number with which a workspace's log begins: later than 1 once older events are deleted."""
+    cut = select(audit_cuts.c.seq).where(audit_cuts.c.workspace_id == workspace_id)
+    return (connection.execute(cut).scalar() or 0) + 1
+
+
 def _first_at(connection: Connection, workspace_id: str, at: float) -> int:
     """Return the number of the first event at `at` or later: numbers have no gaps and grow with time."""
-    cut = select(audit_cuts.c.seq).where(audit_cuts.c.workspace_id == workspace_id)
-    low = (connection.execute(cut).scalar() or 0) + 1
+    low = first_seq(connection, workspace_id)
     high = last_seq(connection, workspace_id) + 1
     query = select(audit_events.c.at).where(audit_events.c.workspace_id == workspace_id)
     while low < high:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sqlalchemy import Connection, String, bindparam, select
+from sqlalchemy import Connection, String, bindparam, delete, select
 
 from hopline_relay.domain.chain import COLUMNS, LINK_BYTES, Head, beginning, next_link
 from hopline_relay.store.audit import last_seq
@@ -44,6 +44,13 @@ _EVENTS: Final = Statement(
     .order_by(audit_events.c.seq)
     .limit(bindparam("most"))
 )
+_NEXT: Final = Statement(
+    select(audit_seals.c.first_seq, audit_seals.c.last_seq, audit_seals.c.link)
+    .where(audit_seals.c.workspace_id == _WORKSPACE, audit_seals.c.first_seq > bindparam("after"))
+    .order_by(audit_seals.c.first_seq)
+    .limit(bindparam("most"))
+)
+_SEALS: Final = 200
 _ALIVE: Final = Statement(
     select(instances.c.id).where(instances.c.id == bindparam("instance"), instances.c.ended_at.is_(None))
 )
@@ -133,6 +140,49 @@ def seal(book: Book, workspace_id: str, found: Ahead, instance_id: str) -> bool:
     }
     insert(book.connection, audit_seals, [row])
     return True
+
+
+def old_head(connection: Connection, workspace_id: str, before: float) -> Head | None:
+    """Return the end of the last seal before which all is older than `before`; None where nothing is."""
+    old: Record | None = None
+    after = cut(connection, workspace_id) or Head(0, b"")
+    rows = {"workspace": workspace_id, "after": after.seq, "most": _SEALS}
+    while seals := _NEXT.all(connection, rows):
+        for seal in seals:
+            last = events(connection, workspace_id, seal.last_seq - 1, seal.last_seq, 1)
+            if not last or last[0].at >= before:
+                return Head(old.last_seq, old.link) if old is not None else None
+            old = seal
+        rows["after"] = seals[-1].last_seq
+    return Head(old.last_seq, old.link) if old is not None else None
+
+
+def cut_at(book: Book, workspace_id: str, head: Head) -> None:
+    """Let the log begin behind an event; what came before may be deleted from then on (`delete_cut`)."""
+    row = {"workspace_id": workspace_id, "seq": head.seq, "link": head.link, "cut_at": book.now}
+    book.connection.execute(delete(audit_cuts).where(audit_cuts.c.workspace_id == workspace_id))
+    insert(book.connection, audit_cuts, [row])
+
+
+def delete_cut(book: Book, workspace_id: str, most: int) -> int:
+    """Delete some of the events before the beginning of the log, with their seals; returns how many."""
+    connection = book.connection
+    begins = cut(connection, workspace_id)
+    if begins is None:
+        return 0
+    old = events(connection, workspace_id, -END, begins.seq, most)
+    if old:
+        within = (audit_events.c.seq >= old[0].seq, audit_events.c.seq <= old[-1].seq)
+        connection.execute(delete(audit_events).where(audit_events.c.workspace_id == workspace_id, *within))
+    upto = begins.seq if len(old) < most else old[-1].seq
+    connection.execute(
+        delete(audit_seals).where(
+            audit_seals.c.workspace_id == workspace_id,
+            audit_seals.c.first_seq <= upto,
+            audit_seals.c.last_seq <= upto,
+        )
+    )
+    return len(old)
 
 
 def logged_workspaces(connection: Connection) -> Sequence[str]:
