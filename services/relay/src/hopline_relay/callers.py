@@ -112,7 +112,7 @@ def stand(principal: Principal, turn_id: str, session_id: str, facts: Facts, inb
             raise no_session(session_id)
         # A pull runs several turns in a session: which of them a call belongs to is not known.
         turn = facts.turns.get((workspace_id, session.running_turn_id))
-        return Standing(session_id, None, turn if turn is not None and not turn.batch_id else None)
+        return Standing(session_id, None, turn if turn is not None and not turn.run_session_id else None)
     return inboxes.standing(workspace_id, principal.id)
 
 

@@ -11,6 +11,7 @@ from hopline_rpc.errors import HoplineError
 from sqlalchemy import Connection
 
 from hopline_relay.callers import no_turn
+from hopline_relay.domain.batches import held_by_worker, rides
 from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.escalation_ends import EscalationEnds
@@ -125,6 +126,8 @@ class Cancels:
                 return
 
     async def _end(self, row: Record, fault: Fault, actor: Actor, *, tell: bool) -> bool:
+        """Cancel one turn; what ran in one batch with it is stopped and queued again."""
+        held = await self._held_with(row)
         delivery = "failed" if row.state == "running" else "withdrawn"
         ended = Ended(
             row.workspace_id,
@@ -136,16 +139,23 @@ class Cancels:
             fault=fault,
             actor=actor,
         )
-        if not await self._endings.end(Ending(ended, tell=tell)):
+        if not await self._endings.end(Ending(ended, tell=tell, spares=True)):
             return False
-        self._stop([row], fault.message)
+        self._stop(held, fault.message)
         return True
+
+    async def _held_with(self, row: Record) -> list[Record]:
+        """Return the turn that a worker holds for this one, as it is seen before the end."""
+        if not rides(row):
+            return [row]
+        key = (row.workspace_id, row.batch_id)
+        return list((await self._journal.read(lambda connection: queues.find(connection, {key}))).values())
 
     def _stop(self, rows: Sequence[Record], reason: str) -> None:
         stopped = [
             (row.workspace_id, row.agent_id, Held(row.id, row.attempt), reason)
             for row in rows
-            if row.state == "running" and not row.batch_id
+            if row.state == "running" and held_by_worker(row)
         ]
         if stopped:
             self.on_cancel(stopped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
@@ -18,6 +18,7 @@ from hopline_rpc.principals import Principal
 from sqlalchemy import Connection
 
 from hopline_relay.admission import Admission, requeued_item
+from hopline_relay.domain.batches import MAX_BATCH, gather, rides
 from hopline_relay.domain.values import ANSWERS, LEASE_SECONDS, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.held import ClaimedTurn, ClaimWish, Known
@@ -25,6 +26,7 @@ from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import queues
 from hopline_relay.store import turns as turn_store
+from hopline_relay.store.batches import waiting_in
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.outgoing import Copy, Outgoing
@@ -47,6 +49,8 @@ class Found:
     copies: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
     # By the turn that owes.
     debts: dict[tuple[str, str], Record] = field(default_factory=dict)
+    # What may ride along, by the turn it waits behind.
+    behind: dict[str, list[Record]] = field(default_factory=dict)
 
 
 class Claims:
@@ -107,18 +111,53 @@ class Claims:
         ]
         if not open_wishes:
             return []
-        found = await self._journal.read(lambda connection: _find(connection, open_wishes))
+        batching = {
+            (wish.workspace_id, wish.agent_id)
+            for wish in open_wishes
+            if self._directory.policy(wish.workspace_id).batch_inbox
+        }
+        found = await self._journal.read(lambda connection: _find(connection, open_wishes, batching))
         reachable: list[tuple[ClaimWish, Record]] = []
-        withdrawn: list[tuple[ClaimWish, Record]] = []
+        withdrawn: list[Record] = []
         for wish, row in found.turns:
-            if row.id in self._withheld:
-                continue
-            message = found.messages[row.workspace_id, row.message_id]
-            (reachable if may_still(self._directory, row, message) else withdrawn).append((wish, row))
+            if row.id not in self._withheld:
+                self._sort_out(wish, row, found, reachable, withdrawn)
         # Before anything runs: a failure here would leave what was started in nobody's hands.
-        for _, row in withdrawn:
+        for row in withdrawn:
             await self._endings.end(Ending(withdrawal(row)))
         return await self._start(reachable, found)
+
+    def _sort_out(
+        self,
+        wish: ClaimWish,
+        row: Record,
+        found: Found,
+        reachable: list[tuple[ClaimWish, Record]],
+        withdrawn: list[Record],
+    ) -> None:
+        """Say what starts: a turn with what rides along with it, of those whose senders still have reach."""
+
+        def may(turn: Record) -> bool:
+            message = found.messages[turn.workspace_id, turn.message_id]
+            return may_still(self._directory, turn, message)
+
+        if not may(row):
+            withdrawn.append(row)
+            return
+        waiting = [row]
+        for each in found.behind.get(row.id, ()):
+            if each.id in self._withheld:
+                break  # what came after it stays behind it
+            if may(each):
+                waiting.append(each)
+            else:
+                withdrawn.append(each)
+        if len(waiting) > 1:
+            agent = self._directory.agent(row.workspace_id, row.agent_id)
+            final_answers = agent is None or agent.reply_mode != "implicit"
+            waiting = gather(waiting, final_answers=final_answers)
+        found.behind[row.id] = waiting[1:]
+        reachable.append((wish, row))
 
     def started(self, wish: ClaimWish, message: Outgoing, copy: Copy) -> ClaimedTurn:
         """Return a turn that has started with its message as its worker gets it."""
@@ -130,21 +169,28 @@ class Claims:
         return agent is not None and agent.state == "active" and not agent.deleted
 
     async def _start(self, candidates: Sequence[tuple[ClaimWish, Record]], found: Found) -> list[ClaimedTurn]:
-        """Take run slots, then make the turns running; who loses the race gives its slot back."""
+        """Take run slots, then make the turns running; who loses the race gives its slot back.
+
+        What rides along runs in the slot of the turn that it rides with.
+        """
         if not candidates:
             return []
         freed = {row.workspace_id: self._signals.freed(row.workspace_id) for _, row in candidates}
         slots = await self._admission.begin([self._begin(row) for _, row in candidates])
         point("relay.begun")
-        starts = []
+        starts: list[tuple[ClaimWish, Start]] = []
         for (wish, row), slot in zip(candidates, slots, strict=True):
             if slot:
-                starts.append((wish, self._plan(wish, row)))
+                along = found.behind.get(row.id, [])
+                starts.append((wish, self._plan(wish, row, batch_id=row.id if along else "")))
+                starts += [(wish, self._plan(wish, each, batch_id=row.id, slot=False)) for each in along]
             else:
                 self._signals.no_slot((row.workspace_id, row.agent_id), freed[row.workspace_id])
         if not starts:
             return []
         try:
+            if riding := [start.row for _, start in starts if not start.slot]:
+                await self._admission.begin([self._begin(row, needs_slot=False) for row in riding])
             won = await self._journal.write(
                 lambda book: turn_store.start(book, [start for _, start in starts], self._journal.instance_id)
             )
@@ -156,9 +202,17 @@ class Claims:
         lost = [start.row for _, start in starts if start.row.id not in running]
         if lost:
             await self._give_back(lost)
-        return [self._found(wish, start, found) for wish, start in starts if start.row.id in running]
+        riders: dict[str, list[Start]] = {}
+        for start in won:
+            if rides(start):
+                riders.setdefault(start.batch_id, []).append(start)
+        return [
+            self._found(wish, start, riders.get(start.id, ()), found)
+            for wish, start in starts
+            if start.slot and start.id in running
+        ]
 
-    def _begin(self, row: Record) -> quota_pb.BeginTurnItem:
+    def _begin(self, row: Record, *, needs_slot: bool = True) -> quota_pb.BeginTurnItem:
         return quota_pb.BeginTurnItem(
             turn_id=row.id,
             workspace_id=row.workspace_id,
@@ -166,21 +220,24 @@ class Claims:
             depth=row.depth,
             root_id=row.root_id,
             attempt=row.attempt + 1,
-            needs_slot=True,
+            needs_slot=needs_slot,
             concurrent_runs=self._directory.policy(row.workspace_id).concurrent_runs,
         )
 
-    def _plan(self, wish: ClaimWish, row: Record) -> Start:
+    def _plan(self, wish: ClaimWish, row: Record, *, batch_id: str, slot: bool = True) -> Start:
         now = self._clock.now()
+        deadline_at = now + self._directory.policy(row.workspace_id).turn_seconds
         return Start(
             row,
             wish.epoch,
-            slot=True,
+            slot=slot,
             started_at=now,
-            lease_until=now + LEASE_SECONDS,
-            deadline_at=now + self._directory.policy(row.workspace_id).turn_seconds,
+            # Only the turn that a worker holds has a lease of its own.
+            lease_until=now + LEASE_SECONDS if slot else deadline_at,
+            deadline_at=deadline_at,
             span=telemetry.reserve(row.traceparent),
             delivery="delivered",
+            batch_id=batch_id,
         )
 
     async def _give_back(self, rows: Sequence[Record]) -> None:
@@ -188,16 +245,32 @@ class Claims:
         self._signals.slot_free(row.workspace_id for row in rows)
         self._signals.claimable((row.workspace_id, row.agent_id) for row in rows)
 
-    def _found(self, wish: ClaimWish, start: Start, found: Found) -> ClaimedTurn:
+    def _found(self, wish: ClaimWish, start: Start, along: Sequence[Start], found: Found) -> ClaimedTurn:
         row = start.row
         key = (row.workspace_id, row.message_id)
-        return self._claimed(
+        turn = self._claimed(
             wish,
             row._replace(**turn_store.running(start, self._journal.instance_id)),
             found.sessions[row.workspace_id, row.session_id],
             found.messages[key],
             found.copies[key],
             found.debts.get((row.workspace_id, row.id)),
+        )
+        return self._with(turn, along, found) if along else turn
+
+    def _with(self, turn: ClaimedTurn, along: Sequence[Start], found: Found) -> ClaimedTurn:
+        """Add to a turn what rides along: it is as deep as the deepest of them."""
+        reader = Principal(kind="agent", id=turn.agent_id, workspace_id=turn.workspace_id)
+        keys = [(start.row.workspace_id, start.row.message_id) for start in along]
+        more = [self._views.message(reader, found.messages[key], found.copies[key]) for key in keys]
+        senders = dict.fromkeys(
+            [turn.sender_display, *(getattr(message, "from").display for message in more)]
+        )
+        return replace(
+            turn,
+            messages=[*turn.messages, *more],
+            depth=max(turn.depth, *(start.row.depth for start in along)),
+            sender_display=", ".join(senders),
         )
 
     def _claimed(
@@ -271,7 +344,8 @@ def withdrawal(row: Record) -> Ended:
     return Ended(row.workspace_id, row.id, ("queued",), "canceled", "withdrawn", fault=_WITHDRAWN)
 
 
-def _find(connection: Connection, wishes: Sequence[ClaimWish]) -> Found:
+def _find(connection: Connection, wishes: Sequence[ClaimWish], batching: set[tuple[str, str]]) -> Found:
+    """Find the next turns; for the agents that take batches also what waits behind them in their sessions."""
     found = Found()
     room: dict[str, dict[str, int]] = {}
     for wish in wishes:
@@ -285,10 +359,30 @@ def _find(connection: Connection, wishes: Sequence[ClaimWish]) -> Found:
         queue = waiting[wish.workspace_id].get(wish.agent_id, [])
         found.turns.extend((wish, row) for row in queue[: wish.capacity])
         del queue[: wish.capacity]
-    load(connection, found, [row for _, row in found.turns])
+    if batching:
+        _find_behind(connection, found, batching)
+    load(
+        connection,
+        found,
+        [row for _, row in found.turns] + [row for rows in found.behind.values() for row in rows],
+    )
     owing = {(row.workspace_id, row.id) for _, row in found.turns if row.cause in ("ask", "prompt")}
     found.debts = by_id(connection, debts, owing, debts.c.turn_id)
     return found
+
+
+def _find_behind(connection: Connection, found: Found, batching: set[tuple[str, str]]) -> None:
+    """Find what waits behind the next turns of agents; those turns get the sizes of their messages, too."""
+    leading: dict[tuple[str, str], dict[str, int]] = {}
+    for index, (_, row) in enumerate(found.turns):
+        if (row.workspace_id, row.agent_id) in batching:
+            leading.setdefault((row.workspace_id, row.agent_id), {})[row.session_id] = index
+    for (workspace_id, agent_id), numbers in leading.items():
+        for session_id, rows in waiting_in(connection, workspace_id, agent_id, list(numbers)).items():
+            wish, row = found.turns[numbers[session_id]]
+            if rows[0].id == row.id:
+                found.turns[numbers[session_id]] = (wish, rows[0])
+                found.behind[row.id] = rows[1:MAX_BATCH]
 
 
 def load(connection: Connection, found: Found, rows: Sequence[Record]) -> None:

@@ -6,8 +6,8 @@ turn, its answer, its debt and the wake of whoever asked. What waits is told aft
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
@@ -18,72 +18,28 @@ from hopline_rpc.ids import IdMaker
 from sqlalchemy import Connection
 
 from hopline_relay import answers, spans
-from hopline_relay.admission import Admission, end_item
+from hopline_relay.admission import Admission, end_item, requeued_item
 from hopline_relay.batching import Batcher
 from hopline_relay.callers import named
+from hopline_relay.domain import batches
 from hopline_relay.domain.values import MAX_ANSWER_BYTES, Fault
+from hopline_relay.ends import Ending, Key, Plan, SilencedError, along, apart, silent_of, write_all
 from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.handover import HandOver
 from hopline_relay.held import Known
 from hopline_relay.journal import FencedError, Journal
 from hopline_relay.signals import Signals
-from hopline_relay.store import debting, queues
-from hopline_relay.store import turns as turn_store
-from hopline_relay.store.book import Book
+from hopline_relay.store import queues
+from hopline_relay.store.batches import beside
 from hopline_relay.store.bulk import by_id
-from hopline_relay.store.copies import copies_of
-from hopline_relay.store.debting import Closed
 from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.store.schema import debts, messages
 from hopline_relay.store.sql import Record
-from hopline_relay.store.turns import Ended
-from hopline_relay.store.writing import write
 from hopline_relay.waits import Outcome, Waits
 
+__all__ = ["Ending", "Endings", "final_answer"]
+
 _TRIES = 4
-
-_Key = tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """A turn that is to end, with its final message if it has one. `tell`: whoever asked is told.
-
-    `known`: what the record says of the turn, if that is at hand.
-    """
-
-    ended: Ended
-    answer: str | None = None
-    tell: bool = True
-    known: Known | None = None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Workspace and turn."""
-        return self.ended.workspace_id, self.ended.turn_id
-
-
-class _SilencedError(Exception):
-    """A turn whose record was at hand has been marked as done meanwhile: no answer goes out."""
-
-
-@dataclass(slots=True)
-class _Plan:
-    """What the end of one turn comes to."""
-
-    ending: Ending
-    row: Record
-    debt: Record | None = None
-    state: str = ""  # what the debt becomes
-    fault: Fault | None = None
-    outgoing: Outgoing | None = None
-    awaited: bool = False
-    silent: bool = False
-    item: quota_pb.AdmitItem | None = None
-    # Filled in by the transaction.
-    recorded: bool = False
-    paid: bool = False
-    error: Exception | None = None
 
 
 class Endings:
@@ -125,7 +81,7 @@ class Endings:
         for _ in range(_TRIES):
             known, silent = await self._look_up(endings)
             plans = [self._plan(each, known.get(each.key), silent) for each in endings]
-            found = [plan for plan in plans if plan is not None]
+            found = await self._with_batches([plan for plan in plans if plan is not None])
             epoch = await self._admit(found)
             point("relay.answer_admitted")
             try:
@@ -133,7 +89,7 @@ class Endings:
             except FencedError:
                 await self._admission.refresh_epoch()
                 continue
-            except _SilencedError:
+            except SilencedError:
                 endings = [replace(each, known=None) for each in endings]
                 continue
             point("relay.ended")
@@ -144,14 +100,42 @@ class Endings:
 
     # --- deciding ---------------------------------------------------------------------------------
 
-    async def _look_up(self, endings: Sequence[Ending]) -> tuple[dict[_Key, Known], set[_Key]]:
+    async def _with_batches(self, plans: list[Plan]) -> list[Plan]:
+        """Add the ends of what rides along with turns that end, and name what goes back to the queue."""
+        grouped = [
+            plan
+            for plan in plans
+            if plan.row.state == "running"
+            and (batches.leads(plan.row) or (plan.ending.spares and batches.rides(plan.row)))
+        ]
+        if not grouped:
+            return plans
+        rows = await self._journal.read(lambda connection: beside(connection, [plan.row for plan in grouped]))
+        ending = {plan.row.id for plan in plans}
+        more: list[tuple[str, Ending]] = []
+        for plan in grouped:
+            beside_it = [row for row in rows if row.batch_id == plan.row.batch_id and row.id not in ending]
+            ending.update(row.id for row in beside_it)
+            if plan.ending.spares:
+                plan.spared = beside_it
+            else:
+                more += [(plan.row.id, end) for end in along(plan, beside_it)]
+        known, silent = await self._look_up([end for _, end in more])
+        for with_id, end in more:
+            riding = self._plan(end, known.get(end.key), silent)
+            if riding is not None:
+                riding.with_id = with_id
+                plans.append(riding)
+        return plans
+
+    async def _look_up(self, endings: Sequence[Ending]) -> tuple[dict[Key, Known], set[Key]]:
         """Return what the record says of the turns, and the messages that are done without an answer."""
         at_hand = {each.key: each.known for each in endings if each.known is not None}
         keys = {each.key for each in endings} - at_hand.keys()
         if not keys:
             return at_hand, set()
 
-        def read(connection: Connection) -> tuple[dict[_Key, Known], set[_Key]]:
+        def read(connection: Connection) -> tuple[dict[Key, Known], set[Key]]:
             rows = queues.find(connection, keys)
             owed = by_id(connection, debts, keys, debts.c.turn_id)
             asked = by_id(connection, messages, {(key[0], row.message_id) for key, row in rows.items()})
@@ -163,21 +147,21 @@ class Endings:
                 )
                 for key, row in rows.items()
             }
-            return known, _silent(connection, known.values())
+            return known, silent_of(connection, known.values())
 
         known, silent = await self._journal.read(read)
         return known | at_hand, silent
 
-    def _plan(self, ending: Ending, known: Known | None, silent: set[_Key]) -> _Plan | None:
+    def _plan(self, ending: Ending, known: Known | None, silent: set[Key]) -> Plan | None:
         if known is None or not ending.ended.fits(known.turn):
             return None
-        plan = _Plan(ending, known.turn, known.debt)
+        plan = Plan(ending, known.turn, known.debt)
         if plan.debt is not None:
             plan.silent = (plan.debt.workspace_id, plan.debt.message_id) in silent
             self._plan_debt(plan, plan.debt, known.asked)
         return plan
 
-    def _plan_debt(self, plan: _Plan, debt: Record, asked: Record) -> None:
+    def _plan_debt(self, plan: Plan, debt: Record, asked: Record) -> None:
         ended, workspace_id = plan.ending.ended, debt.workspace_id
         plan.awaited = self._waits.someone(workspace_id, debt.turn_id, debt.creditor_id)
         queue_seconds = self._directory.policy(workspace_id).queue_seconds
@@ -210,7 +194,7 @@ class Endings:
                 now=self._clock.now(),
             )
 
-    def _final_message(self, plan: _Plan) -> str | None:
+    def _final_message(self, plan: Plan) -> str | None:
         """Return the final message where the agent's reply mode delivers it; an empty one counts as none."""
         text = plan.ending.answer
         if plan.ending.ended.state != "completed" or plan.silent or not text:
@@ -240,7 +224,7 @@ class Endings:
             limits=self._admission.limits(outgoing.workspace_id),
         )
 
-    async def _admit(self, plans: Sequence[_Plan]) -> int | None:
+    async def _admit(self, plans: Sequence[Plan]) -> int | None:
         """Charge the answers. None: nothing was charged."""
         going = [plan for plan in plans if plan.item is not None]
         if not going:
@@ -260,31 +244,35 @@ class Endings:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    async def _write(self, plans: Sequence[_Plan], epoch: int | None) -> set[_Key]:
+    async def _write(self, plans: Sequence[Plan], epoch: int | None) -> set[Key]:
         """End the turns; returns those of their agents that have more in their queues."""
         if not plans:
             return set()
         try:
-            outcome, queued = await self._journal.write(lambda book: _write_all(book, plans), epoch=epoch)
+            outcome, queued = await self._journal.write(
+                lambda book: write_all(book, plans, lambda each: self._directory.policy(each).queue_seconds),
+                epoch=epoch,
+            )
         except Exception as error:
-            if len(plans) > 1 and not isinstance(error, (HoplineError, FencedError, _SilencedError)):
-                return {key for plan in plans for key in await self._write([plan], epoch)}
+            parts = apart(plans)
+            if len(parts) > 1 and not isinstance(error, (HoplineError, FencedError, SilencedError)):
+                return {key for part in parts for key in await self._write(part, epoch)}
             for plan in plans:
                 plan.error = error
                 if plan.item is not None:
                     self._admission.settle(plan.item.key, committed=False)
-            if isinstance(error, (FencedError, _SilencedError)):
+            if isinstance(error, (FencedError, SilencedError)):
                 raise
             return set()
-        for plan, (recorded, paid) in zip(plans, outcome, strict=True):
-            plan.recorded, plan.paid = recorded, paid
+        for plan, (recorded, paid, spared) in zip(plans, outcome, strict=True):
+            plan.recorded, plan.paid, plan.spared = recorded, paid, spared
             if plan.item is not None:
                 self._admission.settle(plan.item.key, committed=paid)
         return queued
 
     # --- afterwards -------------------------------------------------------------------------------
 
-    async def _tell(self, plans: Sequence[_Plan], queued: set[_Key]) -> None:
+    async def _tell(self, plans: Sequence[Plan], queued: set[Key]) -> None:
         claimable = set(queued)
         for plan in plans:
             row = plan.row
@@ -295,10 +283,16 @@ class Endings:
         await self._escalations.turns_canceled(
             [plan.row for plan in plans if plan.ending.ended.state == "canceled" and plan.row.attempt]
         )
-        self._signals.slot_free(plan.row.workspace_id for plan in plans if plan.row.slot)
+        spared = [row for plan in plans for row in plan.spared]
+        if spared:
+            await self._admission.told_ends([requeued_item(row, row.attempt) for row in spared])
+            claimable |= {(row.workspace_id, row.agent_id) for row in spared}
+        self._signals.slot_free(
+            row.workspace_id for row in [*(plan.row for plan in plans), *spared] if row.slot
+        )
         self._signals.claimable(claimable)
 
-    def _tell_creditor(self, plan: _Plan, debt: Record, claimable: set[tuple[str, str]]) -> None:
+    def _tell_creditor(self, plan: Plan, debt: Record, claimable: set[tuple[str, str]]) -> None:
         outgoing = plan.outgoing
         if outgoing is not None:
             claimable.update((debt.workspace_id, copy.id) for copy in outgoing.copies if copy.turn_id)
@@ -314,58 +308,6 @@ class Endings:
         """Tell the quota service of turns that have ended, given as they were before."""
         if rows:
             await self._admission.told_ends([end_item(row) for row in rows])
-
-
-def _write_all(book: Book, plans: Sequence[_Plan]) -> tuple[list[tuple[bool, bool]], set[_Key]]:
-    """End the turns and their debts, write the answers.
-
-    Returns for each what was done, and which of the agents have more in their queues.
-    """
-    at_hand = [plan.ending.known for plan in plans if plan.outgoing is not None and not plan.silent]
-    if _silent(book.connection, [known for known in at_hand if known is not None]):
-        raise _SilencedError
-    owing = {(plan.row.workspace_id, plan.row.id) for plan in plans if plan.debt is not None}
-    debts_now = by_id(book.connection, debts, owing, debts.c.turn_id, lock=True) if owing else {}
-    # A reply may have paid meanwhile: then the final message says nothing more.
-    unpaid = {key for key, debt in debts_now.items() if debt.state == "open"}
-    ended = [_ended(plan, (plan.row.workspace_id, plan.row.id) in unpaid) for plan in plans]
-    done = {(row.workspace_id, row.id) for row in turn_store.finish(book, ended)}
-    outcome: list[tuple[bool, bool]] = []
-    closed, going = [], []
-    for plan in plans:
-        key = (plan.row.workspace_id, plan.row.id)
-        # Of several ends of one turn the first is the end.
-        recorded = key in done
-        done.discard(key)
-        paid = recorded and key in unpaid
-        outcome.append((recorded, paid))
-        if paid:
-            closed.append(_closed(plan))
-            if plan.outgoing is not None:
-                going.append(plan.outgoing)
-    debting.close(book.connection, closed)
-    write(book, going)
-    return outcome, queues.with_queue(
-        book.connection, {(plan.row.workspace_id, plan.row.agent_id) for plan in plans}
-    )
-
-
-def _silent(connection: Connection, known: Iterable[Known]) -> set[_Key]:
-    """Return the messages whose recipients said that no answer will come."""
-    owed = {(each.debt.workspace_id, each.debt.message_id) for each in known if each.debt is not None}
-    copies = copies_of(connection, owed) if owed else {}
-    return {key for key, rows in copies.items() if any(copy.state == "done" for copy in rows)}
-
-
-def _ended(plan: _Plan, pays: bool) -> Ended:
-    """Return the end of a turn; where its final message pays a debt, its delivery is answered."""
-    ended = plan.ending.ended
-    return replace(ended, delivery="answered") if pays and plan.state == "answered" else ended
-
-
-def _closed(plan: _Plan) -> Closed:
-    reply_id = plan.outgoing.id if plan.outgoing is not None and plan.state == "answered" else ""
-    return Closed(plan.row.workspace_id, plan.row.id, plan.state, reply_id, plan.fault)
 
 
 def final_answer(text: str | None) -> tuple[str | None, Fault | None]:

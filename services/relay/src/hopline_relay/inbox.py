@@ -20,6 +20,7 @@ from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.batching import Batcher
 from hopline_relay.callers import Inboxes, Standing, actor_of, no_message, require_active, stand
 from hopline_relay.claims import Claims, Found, given_back, load, may_still, withdrawal
+from hopline_relay.domain.batches import held_by_worker
 from hopline_relay.domain.values import PULL_LEASE_SECONDS
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.held import Pull
@@ -333,7 +334,7 @@ class Inbox:
             if delivery.state not in ("queued", "delivered", "taken"):
                 return pb.DoneResponse(state=DELIVERY_STATES[delivery.state])
             turn = facts.turns.get((key[0], delivery.turn_id))
-            if turn is None or (turn.state == "running" and not turn.batch_id):
+            if turn is None or (turn.state == "running" and held_by_worker(turn)):
                 await self._journal.write(lambda book: _mark_done(book, principal, message_id))
                 return pb.DoneResponse(state=pb.DELIVERY_STATE_DONE)
             ended = Ended(
@@ -381,7 +382,7 @@ class Inbox:
                 row.id: row
                 for workspace_id, agent_id, message_ids in unseen
                 for row in queues.running_of(connection, workspace_id, agent_id)
-                if row.batch_id and row.message_id in message_ids
+                if row.run_session_id and row.message_id in message_ids
             }
 
         rows = await self._journal.read(find)
@@ -403,7 +404,7 @@ class Inbox:
             idle = []
             for workspace_id, agent_id in agents:
                 running = queues.running_of(book.connection, workspace_id, agent_id)
-                pulled = [row for row in running if row.batch_id]
+                pulled = [row for row in running if row.run_session_id]
                 until = book.now + PULL_LEASE_SECONDS
                 turn_store.set_leases(book, [(row, until) for row in pulled], self._journal.instance_id)
                 if not pulled:

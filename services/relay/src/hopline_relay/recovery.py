@@ -35,7 +35,7 @@ async def begin(journal: Journal, inbox: Inbox, directory: Directory) -> None:
             [{"id": journal.instance_id, "started_at": book.now, "ended_at": None}],
         )
         running = limits.renew(book, journal.instance_id, directory.policy)
-        return [(row.workspace_id, row.agent_id) for row in running if row.batch_id]
+        return [(row.workspace_id, row.agent_id) for row in running if row.run_session_id]
 
     inbox.remember(await journal.write(op))
 

@@ -8,6 +8,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import IdMaker
 
 from hopline_relay.callers import Inboxes, actor_of, no_message, require_active, stand
+from hopline_relay.domain.batches import held_by_worker
 from hopline_relay.domain.escalations import KIND_QUESTION
 from hopline_relay.domain.values import Actor, sibling
 from hopline_relay.drafts import Draft, Ready
@@ -175,8 +176,8 @@ class Replies:
 
 
 def _ending(turn: Record | None, actor: Actor) -> Ended | None:
-    """A pulled turn, or one that never ran, ends with its answer; a worker ends its own."""
-    if turn is None or not (turn.state == "queued" or (turn.state == "running" and turn.batch_id)):
+    """A turn that was pulled, rides along or never ran ends with its answer; a worker ends its own."""
+    if turn is None or not (turn.state == "queued" or (turn.state == "running" and not held_by_worker(turn))):
         return None
     return Ended(
         turn.workspace_id,

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, select
 from hopline_relay import spans
 from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.cancel import Cancels
+from hopline_relay.domain.batches import rides
 from hopline_relay.domain.deadlock import Runs, stuck
 from hopline_relay.domain.values import MAX_ATTEMPTS, REQUEST_SECONDS, Fault
 from hopline_relay.endings import Ending, Endings
@@ -124,7 +125,7 @@ class Sweep:
             for row in rows:
                 if row.deadline_at <= now:
                     await self._cancels.fail(row, _UNSERVED if row.state == "queued" else _TOO_LONG)
-                elif row.batch_id:
+                elif row.run_session_id:
                     await self._pull_over(row, again)
                 elif row.attempt >= MAX_ATTEMPTS:
                     await self._cancels.fail(row, _LOST, "dead")
@@ -178,7 +179,7 @@ class Sweep:
         keys = {(row.workspace_id, row.id) for row in rows}
         attempts = {row.id: row.attempt for row in rows}
 
-        def op(book: Any) -> list[Record]:
+        def op(book: Book) -> list[Record]:
             found = queues.find(book.connection, keys)
             # Its worker may have come back in the meantime.
             lost = [
@@ -186,8 +187,7 @@ class Sweep:
                 for row in found.values()
                 if row.state == "running" and row.attempt == attempts[row.id] and row.due_at <= now
             ]
-            turn_store.requeue(book, lost, lambda each: self._directory.policy(each).queue_seconds)
-            return lost
+            return turn_store.requeue(book, lost, lambda each: self._directory.policy(each).queue_seconds)
 
         lost = await self._journal.write(op)
         for row in lost:
@@ -254,6 +254,14 @@ def _graph(connection: Connection, workspace_id: str) -> list[Runs]:
     )
     for row in connection.execute(running):
         rows[workspace_id, row.id] = row
+    for turn_id, targets in waits_for.items():
+        # What rides along goes on with the turn that a worker holds.
+        waits_for[turn_id] = [
+            target.batch_id
+            if (target := rows.get((workspace_id, each))) is not None and rides(target)
+            else each
+            for each in targets
+        ]
     return [
         Runs(
             row.id,
@@ -264,5 +272,5 @@ def _graph(connection: Connection, workspace_id: str) -> list[Runs]:
             since.get(row.id, 0.0),
         )
         for row in rows.values()
-        if row.state in ("queued", "running")
+        if row.state == "queued" or (row.state == "running" and not rides(row))
     ]

@@ -14,6 +14,7 @@ from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.batching import Batcher
 from hopline_relay.cancel import Cancels
 from hopline_relay.claims import Claims
+from hopline_relay.domain.batches import held_by_worker
 from hopline_relay.domain.values import LEASE_SECONDS, Actor, Fault
 from hopline_relay.endings import Ending, Endings, final_answer
 from hopline_relay.held import CancelOutcome, ClaimedTurn, ClaimWish, Held, TurnEnd
@@ -21,6 +22,7 @@ from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import queues
 from hopline_relay.store import turns as turn_store
+from hopline_relay.store.batches import beside
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import attachments
 from hopline_relay.store.sql import Record, Statement, insert
@@ -178,8 +180,9 @@ class Turns:
 
         def op(book: Book) -> list[Record]:
             rows = _held_rows(book, workspace_id, agent_id, held, epoch)
-            turn_store.requeue(book, rows, lambda each: self._directory.policy(each).queue_seconds, free=True)
-            return rows
+            return turn_store.requeue(
+                book, rows, lambda each: self._directory.policy(each).queue_seconds, free=True
+            )
 
         with self._claims.withholding({each.turn_id for each in held}):
             rows = await self._journal.write(op)
@@ -214,7 +217,7 @@ class Turns:
                 if touch.until:
                     renewed += [(row, touch.until) for row in still]
                 else:
-                    taken += [(row, "taken") for row in still]
+                    taken += [(row, "taken") for row in [*still, *beside(book.connection, still)]]
             turn_store.set_leases(book, renewed, self._journal.instance_id)
             turn_store.set_deliveries(book.connection, taken)
             return [[Held(row.id, row.attempt) for row in still] for still in found]
@@ -248,7 +251,7 @@ def _still_held(
             row is not None
             and row.agent_id == agent_id
             and row.state == "running"
-            and not row.batch_id
+            and held_by_worker(row)
             and row.attempt == each.attempt
             and epoch in (None, row.epoch)
         ):

@@ -37,9 +37,13 @@ class Inbound:
 def prompt(messages: Sequence[Inbound], now: float, draw: Callable[[], str] | None = None) -> str:
     """Return the text for the model: the messages in order, a blank line between them.
 
+    Where there are several, a line of the mesh's own says so first, and whose answer the final message is.
     `draw` returns a random word; only tests give one.
     """
-    return "\n\n".join(_shown(message, now, draw) for message in messages)
+    texts = [_shown(message, now, draw) for message in messages]
+    if len(messages) > 1:
+        texts.insert(0, _headline(messages))
+    return "\n\n".join(texts)
 
 
 def _shown(message: Inbound, now: float, draw: Callable[[], str] | None) -> str:
@@ -59,6 +63,18 @@ def _owners(message: Inbound, now: float, draw: Callable[[], str] | None) -> str
         parts.append(OWNERS_NOTICE)
     parts.append(fence(message.body, boundary, OWNERS_MARK if answered else "message"))
     return "\n".join(parts)
+
+
+def _headline(messages: Sequence[Inbound]) -> str:
+    said = f"{len(messages)} messages are waiting for you, oldest first; read them all before you act."
+    asked = [message.message_id for message in messages if message.reply_expected]
+    if not asked:
+        return f"{said} Nobody waits for a final message; where an answer is wanted, use reply with its id."
+    if len(asked) == 1:
+        return (
+            f"{said} Your final message answers {asked[0]}; for others, where wanted, use reply with its id."
+        )
+    return f"{said} Answers are waited for by {', '.join(asked)}: answer each by reply with its id."
 
 
 def _person(message: Inbound) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 from hopline_directory.records import Policy
 from sqlalchemy import bindparam, select, update
 
+from hopline_relay.domain.batches import rides
 from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import QUEUED, RUNNING, turns
@@ -60,7 +61,9 @@ def renew(
     rows = []
     for row in running:
         lease = book.now + LEASE_SECONDS
-        if row.batch_id:
+        if rides(row):
+            lease = row.deadline_at + ahead  # it ends with the turn that it rides along with
+        elif row.run_session_id:
             lease = min(row.lease_until + ahead, book.now + PULL_LEASE_SECONDS)
         deadline = min(row.deadline_at + ahead, book.now + policy_of(row.workspace_id).turn_seconds)
         rows.append(

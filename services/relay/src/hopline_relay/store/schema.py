@@ -276,9 +276,10 @@ turns = Table(
     # The agents of the chain, root first, this turn's last; ids between spaces.
     _text("chain"),
     _number("attempt"),
-    # Set while it runs: the pull it belongs to (empty for a tunnel's), the tunnel's epoch, its process.
+    # Set while it runs: the first turn of the pull or worker's batch it is in (empty for one that a worker
+    # runs alone), the tunnel's epoch, its process.
     _text("batch_id"),
-    # The session in which a pulled turn runs.
+    # The session in which a pulled turn runs; empty for a worker's.
     _text("run_session_id"),
     Column("epoch", BigInteger, nullable=False, server_default="0"),
     _text("instance_id"),

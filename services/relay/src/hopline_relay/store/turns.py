@@ -8,7 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, exists, or_, update
 
+from hopline_relay.domain.batches import held_by_worker, rides
 from hopline_relay.domain.values import MESH, Actor, Fault
+from hopline_relay.store.batches import beside
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import EMPTY, RUNNING, deliveries, sessions, turns
@@ -107,7 +109,7 @@ _FREE_PULL = Statement(
                 _AROUND.c.workspace_id == bindparam("workspace"),
                 _AROUND.c.id == bindparam("turn"),
                 _AROUND.c.session_id == bindparam("session"),
-                _AROUND.c.batch_id == EMPTY,
+                _AROUND.c.run_session_id == EMPTY,
                 _AROUND.c.state == RUNNING,
             )
         ),
@@ -134,7 +136,7 @@ def finish(book: Book, endings: Sequence[Ended]) -> list[Record]:
     _CLOSE_DELIVERY.many(connection, [_close_values(each, row) for each, row in done])
     ran = [row for _, row in done if row.state == "running"]
     free_sessions(connection, ran)
-    _release_pulled(book, [row for row in ran if not row.batch_id])
+    _release_pulled(book, [row for row in ran if held_by_worker(row)])
     for each, row in done:
         _note_end(book, each, row)
     return [row for _, row in done]
@@ -147,6 +149,7 @@ _RELEASE = Statement(
         turns.c.batch_id == bindparam("batch"),
         turns.c.batch_id != EMPTY,
         turns.c.state == RUNNING,
+        turns.c.run_session_id != EMPTY,
     )
     .values(lease_until=bindparam("at"), due_at=bindparam("at"))
 )
@@ -186,11 +189,11 @@ def free_sessions(connection: Connection, rows: Sequence[Record]) -> None:
     alone = [
         {"workspace": row.workspace_id, "session": row.session_id, "turn": row.id}
         for row in rows
-        if not row.batch_id
+        if held_by_worker(row)
     ]
     if alone:
         _FREE_SESSION.many(connection, alone)
-    pulled = {(row.workspace_id, row.run_session_id, row.batch_id) for row in rows if row.batch_id}
+    pulled = {(row.workspace_id, row.run_session_id, row.batch_id) for row in rows if row.run_session_id}
     for workspace_id, session_id, batch_id in pulled:
         _FREE_PULL.run(connection, {"workspace": workspace_id, "session": session_id, "turn": batch_id})
 
@@ -263,32 +266,44 @@ class Start:
     deadline_at: float
     span: str
     delivery: str
-    # Of a pull: the turn that stands for all of it, and the session it runs in.
+    # Of a group: the turn that stands for all of it; of a pull also the session it runs in.
     batch_id: str = ""
     run_session_id: str = ""
 
+    @property
+    def id(self) -> str:
+        """The turn."""
+        return str(self.row.id)
+
 
 def start(book: Book, starts: Sequence[Start], instance_id: str) -> list[Start]:
-    """Make queued turns running; returns those that were still queued, in a session that is free."""
+    """Make queued turns running; returns those that were still queued, in a session that is free.
+
+    Those that ride along come after the one they ride with, and start only if it does.
+    """
     connection = book.connection
     rows = by_id(connection, turns, {(each.row.workspace_id, each.row.id) for each in starts})
-    alone = {(each.row.workspace_id, each.row.session_id) for each in starts if not each.batch_id}
+    alone = {(each.row.workspace_id, each.row.session_id) for each in starts if held_by_worker(each)}
     held = {key for key, row in by_id(connection, sessions, alone).items() if row.running_turn_id}
     started = []
+    begun: set[str] = set()
     for each in starts:
         session = (each.row.workspace_id, each.row.session_id)
         row = rows.get((each.row.workspace_id, each.row.id))
         if row is None or row.state != "queued" or row.attempt != each.row.attempt:
             continue
-        if not each.batch_id:
+        if held_by_worker(each):
             if session in held:
                 continue
             held.add(session)
+            begun.add(each.id)
+        elif rides(each) and each.batch_id not in begun:
+            continue
         started.append(each)
     if not started:
         return []
     _START.many(connection, [_start_values(each, instance_id) for each in started])
-    hold_sessions(connection, [each for each in started if not each.batch_id])
+    hold_sessions(connection, [each for each in started if held_by_worker(each)])
     set_deliveries(connection, [(each.row, each.delivery) for each in started])
     for each in started:
         note_start(book, each)
@@ -419,20 +434,24 @@ _REQUEUE = Statement(
 )
 
 
-def requeue(book: Book, rows: Sequence[Record], queue_seconds: Any, *, free: bool = False) -> None:
-    """Put running turns back into their queues; `free` gives the attempt back as well.
+def requeue(book: Book, rows: Sequence[Record], queue_seconds: Any, *, free: bool = False) -> list[Record]:
+    """Put running turns back into their queues, with what rides along; returns all of them, as they were.
 
-    `queue_seconds(workspace_id)` is how long they may wait there.
+    `queue_seconds(workspace_id)` is how long they may wait there. `free` gives their attempts back, but not
+    those of what rides along: the next claim may be under way before the quota service has heard of it.
     """
     if not rows:
-        return
+        return []
+    along = beside(book.connection, rows)
+    freed = {row.id for row in rows} if free else set()
+    rows = [*rows, *along]
     _REQUEUE.many(
         book.connection,
         [
             {
                 "workspace": row.workspace_id,
                 "turn": row.id,
-                "new_attempt": row.attempt - 1 if free else row.attempt,
+                "new_attempt": row.attempt - (row.id in freed),
                 "deadline": book.now + queue_seconds(row.workspace_id),
             }
             for row in rows
@@ -453,3 +472,4 @@ def requeue(book: Book, rows: Sequence[Record], queue_seconds: Any, *, free: boo
             details={"attempt": row.attempt},
             trace_id=row.traceparent[3:35],
         )
+    return list(rows)

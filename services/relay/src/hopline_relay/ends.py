@@ -1,0 +1,175 @@
+"""How the ends of turns are written: the turn, its debt, its answer and its batch, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from hopline.quota.v1 import admission_pb2 as quota_pb
+from sqlalchemy import Connection
+
+from hopline_relay.domain.values import Fault
+from hopline_relay.held import Known
+from hopline_relay.store import debting, queues
+from hopline_relay.store import turns as turn_store
+from hopline_relay.store.book import Book
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.copies import copies_of
+from hopline_relay.store.debting import Closed
+from hopline_relay.store.outgoing import Outgoing
+from hopline_relay.store.schema import debts
+from hopline_relay.store.sql import Record
+from hopline_relay.store.turns import Ended
+from hopline_relay.store.writing import write
+
+Key = tuple[str, str]
+"""Workspace and id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A turn that is to end, with its final message if it has one. `tell`: whoever asked is told.
+
+    `known`: what the record says of the turn, if that is at hand. What rides along with it ends alike;
+    `spares`: it alone ends, and the rest of its batch goes back to the queue.
+    """
+
+    ended: Ended
+    answer: str | None = None
+    tell: bool = True
+    known: Known | None = None
+    spares: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Workspace and turn."""
+        return self.ended.workspace_id, self.ended.turn_id
+
+
+class SilencedError(Exception):
+    """A turn whose record was at hand has been marked as done meanwhile: no answer goes out."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What the end of one turn comes to."""
+
+    ending: Ending
+    row: Record
+    debt: Record | None = None
+    state: str = ""  # what the debt becomes
+    fault: Fault | None = None
+    outgoing: Outgoing | None = None
+    awaited: bool = False
+    silent: bool = False
+    item: quota_pb.AdmitItem | None = None
+    # The turn that it rode along with, and ends with only if that one does.
+    with_id: str = ""
+    # What is to go back to the queue with its end; afterwards what has.
+    spared: list[Record] = field(default_factory=list)
+    # Filled in by the transaction.
+    recorded: bool = False
+    paid: bool = False
+    error: Exception | None = None
+
+
+class Outcome(NamedTuple):
+    """What the transaction did of one plan: its end, its debt, and what went back to the queue."""
+
+    recorded: bool
+    paid: bool
+    spared: list[Record]
+
+
+def along(plan: Plan, rows: Sequence[Record]) -> list[Ending]:
+    """Return the ends of what rides along with a turn that ends; what it was not asked itself pays the first.
+
+    A batch holds at most one question where its final message is the answer.
+    """
+    ending, ended = plan.ending, plan.ending.ended
+    answer = ending.answer if plan.debt is None else None
+    found = []
+    for row in rows:
+        end = replace(ended, turn_id=row.id, attempt=row.attempt, epoch=None)
+        asks = row.cause in ("ask", "prompt")
+        found.append(Ending(end, answer if asks else None, tell=ending.tell))
+        if asks:
+            answer = None
+    return found
+
+
+def apart(plans: Sequence[Plan]) -> list[list[Plan]]:
+    """Return the plans in parts that may be written one without the other: a batch stays together."""
+    parts: dict[Key, list[Plan]] = {}
+    for plan in plans:
+        group = plan.row.batch_id if not plan.row.run_session_id else ""
+        parts.setdefault((plan.row.workspace_id, group or plan.row.id), []).append(plan)
+    return list(parts.values())
+
+
+def write_all(
+    book: Book, plans: Sequence[Plan], queue_seconds: Callable[[str], float]
+) -> tuple[list[Outcome], set[Key]]:
+    """End the turns and their debts, write the answers.
+
+    Returns for each what was done, and which of the agents have more in their queues.
+    """
+    at_hand = [plan.ending.known for plan in plans if plan.outgoing is not None and not plan.silent]
+    if silent_of(book.connection, [known for known in at_hand if known is not None]):
+        raise SilencedError
+    owing = {(plan.row.workspace_id, plan.row.id) for plan in plans if plan.debt is not None}
+    debts_now = by_id(book.connection, debts, owing, debts.c.turn_id, lock=True) if owing else {}
+    # A reply may have paid meanwhile: then the final message says nothing more.
+    unpaid = {key for key, debt in debts_now.items() if debt.state == "open"}
+    ended = [
+        _ended(plan, (plan.row.workspace_id, plan.row.id) in unpaid) for plan in plans if not plan.with_id
+    ]
+    done = {(row.workspace_id, row.id) for row in turn_store.finish(book, ended)}
+    if riding := [plan for plan in plans if (plan.row.workspace_id, plan.with_id) in done]:
+        ends = [_ended(plan, (plan.row.workspace_id, plan.row.id) in unpaid) for plan in riding]
+        done |= {(row.workspace_id, row.id) for row in turn_store.finish(book, ends)}
+    outcome: list[Outcome] = []
+    closed, going = [], []
+    for plan in plans:
+        key = (plan.row.workspace_id, plan.row.id)
+        # Of several ends of one turn the first is the end.
+        recorded = key in done
+        done.discard(key)
+        paid = recorded and key in unpaid
+        spared = _spare(book, plan.spared, queue_seconds) if recorded and plan.spared else []
+        outcome.append(Outcome(recorded, paid, spared))
+        if paid:
+            closed.append(_closed(plan))
+            if plan.outgoing is not None:
+                going.append(plan.outgoing)
+    debting.close(book.connection, closed)
+    write(book, going)
+    return outcome, queues.with_queue(
+        book.connection, {(plan.row.workspace_id, plan.row.agent_id) for plan in plans}
+    )
+
+
+def _spare(book: Book, rows: Sequence[Record], queue_seconds: Callable[[str], float]) -> list[Record]:
+    """Put what is left of a batch back into the queue, as far as it still runs."""
+    now = queues.find(book.connection, {(row.workspace_id, row.id) for row in rows})
+    still = [row for row in now.values() if row.state == "running"]
+    return turn_store.requeue(book, still, queue_seconds)
+
+
+def silent_of(connection: Connection, known: Iterable[Known]) -> set[Key]:
+    """Return the messages whose recipients said that no answer will come."""
+    owed = {(each.debt.workspace_id, each.debt.message_id) for each in known if each.debt is not None}
+    copies = copies_of(connection, owed) if owed else {}
+    return {key for key, rows in copies.items() if any(copy.state == "done" for copy in rows)}
+
+
+def _ended(plan: Plan, pays: bool) -> Ended:
+    """Return the end of a turn; where its final message pays a debt, its delivery is answered."""
+    ended = plan.ending.ended
+    return replace(ended, delivery="answered") if pays and plan.state == "answered" else ended
+
+
+def _closed(plan: Plan) -> Closed:
+    reply_id = plan.outgoing.id if plan.outgoing is not None and plan.state == "answered" else ""
+    return Closed(plan.row.workspace_id, plan.row.id, plan.state, reply_id, plan.fault)
