@@ -25,6 +25,7 @@ _THINGS = {
     "thread_id": "thread_id",
     "message_id": "message_id",
     "turn_id": "turn_id",
+    "turn_ids": "turn_id",
 }
 # What else has to stand in a request, by the field's name.
 _FILLING: dict[str, Any] = {"text": "well?", "user": "alice", "role": 1, "name": "x"}

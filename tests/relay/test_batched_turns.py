@@ -47,7 +47,7 @@ async def test_one_wake_is_one_turn_over_all_that_waits_in_the_session(mesh: Rel
     turn = await worker.next()
     assert _ids(turn) == [each.message_id for each in sent]
     assert not await worker.claim()
-    await mesh.passes(1)
+    await mesh.relay.turns.drained()
     assert await _states(mesh, sent) == ["taken"] * 5
     # Each delivery keeps a turn of its own, whose id is good for a look.
     for each in sent:

@@ -24,6 +24,7 @@ from hopline.registry.v1.workspace_pb2_grpc import WorkspaceServiceStub
 from hopline.relay.v1 import audit_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1.audit_pb2_grpc import AuditServiceStub
+from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceStub
 from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
 from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
@@ -126,6 +127,11 @@ class Caller:
     def escalations(self) -> Any:
         """EscalationService."""
         return EscalationServiceStub(self._channel("relay"))
+
+    @property
+    def letters(self) -> Any:
+        """DeadLetterService."""
+        return DeadLetterServiceStub(self._channel("relay"))
 
     @property
     def audit(self) -> Any:

@@ -11,6 +11,7 @@ from hopline_cli.commands import (
     agents,
     audit,
     credit,
+    dead,
     export,
     look,
     manage,
@@ -42,6 +43,7 @@ app.add_typer(manage.token, name="token")
 app.add_typer(manage.policy, name="policy")
 app.add_typer(credit.app, name="credits")
 app.add_typer(root.app, name="root")
+app.add_typer(dead.app, name="dead")
 app.add_typer(talk.app)
 app.add_typer(look.app)
 look.threads.add_typer(export.threads)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hopline.registry.v1.identity_pb2_grpc import IdentityServiceAsyncStub
     from hopline.registry.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub
     from hopline.relay.v1.audit_pb2_grpc import AuditServiceAsyncStub
+    from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceAsyncStub
     from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceAsyncStub
     from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceAsyncStub
     from hopline.relay.v1.message_pb2_grpc import MessageServiceAsyncStub
@@ -143,6 +144,13 @@ class Mesh:
         from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
 
         return EscalationServiceStub(self.channel("relay"))
+
+    @property
+    def letters(self) -> DeadLetterServiceAsyncStub:
+        """Dead letters."""
+        from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceStub
+
+        return DeadLetterServiceStub(self.channel("relay"))
 
     @property
     def events(self) -> AuditServiceAsyncStub:

@@ -10,7 +10,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hopline.common.v1 import options_pb2
 from hopline.quota.v1 import credit_pb2, usage_pb2
 from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
-from hopline.relay.v1 import audit_pb2, delegation_pb2, escalation_pb2, message_pb2, session_pb2
+from hopline.relay.v1 import (
+    audit_pb2,
+    dead_letter_pb2,
+    delegation_pb2,
+    escalation_pb2,
+    message_pb2,
+    session_pb2,
+)
 from hopline_rpc.clock import from_timestamp, rfc3339
 
 Json = dict[str, Any]
@@ -295,6 +302,19 @@ def root(value: delegation_pb2.Root) -> Json:
 def canceled(value: delegation_pb2.CancelResponse) -> Json:
     """Return `{status, canceled}`."""
     return {"status": status(value.status), "canceled": value.canceled}
+
+
+def dead_letter(value: dead_letter_pb2.DeadLetter) -> Json:
+    """Return `{id, agent, message, error, attempts, died_at, session_id}`; the id is that of the turn."""
+    return {
+        "id": value.turn_id,
+        "agent": party(value.agent),
+        "message": message(value.message),
+        "error": {"code": value.error.code, "message": value.error.message},
+        "attempts": value.attempts,
+        "died_at": time(value, "died_at"),
+        "session_id": value.session_id or None,
+    }
 
 
 def event(value: audit_pb2.Event) -> Json:

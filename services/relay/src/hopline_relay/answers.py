@@ -7,7 +7,8 @@ from hopline_rpc.ids import IdMaker
 
 from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.store.outgoing import Copy, Outgoing
-from hopline_relay.store.sql import Record
+from hopline_relay.store.schema import debts
+from hopline_relay.store.sql import Record, record
 
 
 def answer(
@@ -64,6 +65,33 @@ def notice(
         traceparent=asked.traceparent,
     )
     outgoing.root_id, outgoing.depth, outgoing.day = asked.root_id, asked.from_depth, utc_day(now)
+    return outgoing
+
+
+def undelivered(
+    row: Record, asked: Record, *, name: str, fault: Fault, ids: IdMaker, queue_seconds: float, now: float
+) -> Outgoing:
+    """Return the mesh's own message to an agent whose message the mesh has given up; `row` is its turn."""
+    # As if the answer were owed: it goes back the same way.
+    debt = record(
+        debts,
+        {
+            **dict.fromkeys((column.name for column in debts.columns), ""),
+            "workspace_id": row.workspace_id,
+            "turn_id": row.id,
+            "message_id": asked.id,
+            "thread_id": asked.thread_id,
+            "creditor_kind": asked.from_kind,
+            "creditor_id": asked.from_id,
+            "creditor_session_id": asked.from_session_id,
+            "creditor_turn_id": asked.from_turn_id,
+        },
+    )
+    outgoing = notice(debt, asked, name=name, fault=fault, ids=ids, queue_seconds=queue_seconds, now=now)
+    outgoing.body = (
+        f"Your message {asked.id} never got through to {name}: {fault.message} ({fault.code}). It is a dead "
+        "letter now; who operates the agent may send it again."
+    )
     return outgoing
 
 

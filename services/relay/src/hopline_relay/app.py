@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hopline.relay.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
+from hopline.relay.v1.dead_letter_pb2_grpc import add_DeadLetterServiceServicer_to_server
 from hopline.relay.v1.delegation_pb2_grpc import add_DelegationServiceServicer_to_server
 from hopline.relay.v1.escalation_pb2_grpc import add_EscalationServiceServicer_to_server
 from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_server
@@ -24,6 +25,7 @@ from hopline_relay.audit import Audit
 from hopline_relay.callers import Inboxes
 from hopline_relay.cancel import Cancels
 from hopline_relay.claims import Claims
+from hopline_relay.dead_letters import DeadLetters
 from hopline_relay.delegations import Delegations
 from hopline_relay.dispatch import Dispatcher
 from hopline_relay.endings import Endings
@@ -40,6 +42,7 @@ from hopline_relay.roots import Roots
 from hopline_relay.sealing import Sealer
 from hopline_relay.sends import Sends
 from hopline_relay.servicers.audit import AuditServicer
+from hopline_relay.servicers.dead_letters import DeadLetterServicer
 from hopline_relay.servicers.delegations import DelegationServicer
 from hopline_relay.servicers.escalations import EscalationServicer
 from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
@@ -140,8 +143,10 @@ class Relay:
         questions = Questions(
             journal, directory, waits, hand_over, taking, slots, inboxes, views, settings, ids, clock
         )
+        pager = Pager()
+        letters = DeadLetters(journal, directory, signals, views, pager, ids, clock)
         self.sweep = Sweep(
-            journal, directory, admission, endings, cancels, turns, escalations, signals, clock
+            journal, directory, admission, endings, cancels, letters, turns, escalations, signals, clock
         )
         self._departures = recovery.Departures(
             journal, directory, sends, cancels, escalations, turns, signals
@@ -174,13 +179,14 @@ class Relay:
                 refused=refusals.note_call,
             )
         )
-        self._add_servicers(asks, cancels, views)
+        self._add_servicers(asks, cancels, letters, views, pager)
         self._guard.protect(self.server.live)
         self._guard.follower.add_listener(self._departures.changed)
 
-    def _add_servicers(self, asks: Asks, cancels: Cancels, views: Views) -> None:
+    def _add_servicers(
+        self, asks: Asks, cancels: Cancels, letters: DeadLetters, views: Views, pager: Pager
+    ) -> None:
         journal, directory, inbox, server = self.journal, self.directory, self.inbox, self.server
-        pager = Pager()
         server.add(
             add_MessageServiceServicer_to_server,
             MessageServicer(self.handlers, Threads(journal, directory, inbox, views, pager)),
@@ -193,6 +199,7 @@ class Relay:
         server.add(add_DelegationServiceServicer_to_server, DelegationServicer(delegations, roots))
         owners = Owners(journal, directory, self._escalations, views, pager)
         server.add(add_EscalationServiceServicer_to_server, EscalationServicer(self.handlers, owners))
+        server.add(add_DeadLetterServiceServicer_to_server, DeadLetterServicer(letters))
         verifying = Verifying(journal, directory, self.sealer)
         audit = Audit(journal, directory, pager)
         server.add(add_AuditServiceServicer_to_server, AuditServicer(audit, verifying))

@@ -118,17 +118,18 @@ class Cancels:
             )
             changed = False
             for row in rows:
-                if await self._end(row, fault, MESH, tell=True):
+                given_up = deleted and row.state == "queued"
+                if await self._end(row, fault, MESH, tell=True, delivery="dead" if given_up else ""):
                     await self.cascade([row], fault, MESH)
                 else:
                     changed = True  # queued again, say: it is looked at once more
             if not changed:
                 return
 
-    async def _end(self, row: Record, fault: Fault, actor: Actor, *, tell: bool) -> bool:
+    async def _end(self, row: Record, fault: Fault, actor: Actor, *, tell: bool, delivery: str = "") -> bool:
         """Cancel one turn; what ran in one batch with it is stopped and queued again."""
         held = await self._held_with(row)
-        delivery = "failed" if row.state == "running" else "withdrawn"
+        delivery = delivery or ("failed" if row.state == "running" else "withdrawn")
         ended = Ended(
             row.workspace_id,
             row.id,

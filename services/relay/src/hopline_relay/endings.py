@@ -35,6 +35,7 @@ from hopline_relay.store.bulk import by_id
 from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.store.schema import debts, messages
 from hopline_relay.store.sql import Record
+from hopline_relay.store.turns import Ended
 from hopline_relay.waits import Outcome, Waits
 
 __all__ = ["Ending", "Endings", "final_answer"]
@@ -159,7 +160,27 @@ class Endings:
         if plan.debt is not None:
             plan.silent = (plan.debt.workspace_id, plan.debt.message_id) in silent
             self._plan_debt(plan, plan.debt, known.asked)
+        elif ending.ended.delivery == "dead" and ending.tell:
+            plan.obituary = self._obituary(ending.ended, known)
         return plan
+
+    def _obituary(self, ended: Ended, known: Known) -> Outgoing | None:
+        """Return the news for the sender of a message that the mesh gives up; people look by themselves."""
+        row, asked = known.turn, known.asked
+        if asked.from_kind != "agent" or not asked.from_session_id or asked.kind in ("ask", "notice"):
+            return None
+        sender = self._directory.agent(row.workspace_id, asked.from_id)
+        if sender is None or sender.deleted:
+            return None
+        return answers.undelivered(
+            row,
+            asked,
+            name=named(self._directory, row.workspace_id, "agent", row.agent_id).name,
+            fault=ended.fault or Fault("failed_precondition", "it was given up"),
+            ids=self._ids,
+            queue_seconds=self._directory.policy(row.workspace_id).queue_seconds,
+            now=self._clock.now(),
+        )
 
     def _plan_debt(self, plan: Plan, debt: Record, asked: Record) -> None:
         ended, workspace_id = plan.ending.ended, debt.workspace_id
@@ -264,8 +285,9 @@ class Endings:
             if isinstance(error, (FencedError, SilencedError)):
                 raise
             return set()
-        for plan, (recorded, paid, spared) in zip(plans, outcome, strict=True):
+        for plan, (recorded, paid, spared, told) in zip(plans, outcome, strict=True):
             plan.recorded, plan.paid, plan.spared = recorded, paid, spared
+            plan.obituary = plan.obituary if told else None
             if plan.item is not None:
                 self._admission.settle(plan.item.key, committed=paid)
         return queued
@@ -279,6 +301,8 @@ class Endings:
             spans.turn_ended(self._directory, row, plan.ending.ended, self._clock.now())
             if plan.paid and plan.debt is not None:
                 self._tell_creditor(plan, plan.debt, claimable)
+            if plan.obituary is not None:
+                claimable.update((row.workspace_id, copy.id) for copy in plan.obituary.copies)
         await self.tell_quota([plan.row for plan in plans])
         await self._escalations.turns_canceled(
             [plan.row for plan in plans if plan.ending.ended.state == "canceled" and plan.row.attempt]

@@ -64,6 +64,8 @@ class Plan:
     awaited: bool = False
     silent: bool = False
     item: quota_pb.AdmitItem | None = None
+    # The news for the sender that its message is dead, where nothing was owed for it.
+    obituary: Outgoing | None = None
     # The turn that it rode along with, and ends with only if that one does.
     with_id: str = ""
     # What is to go back to the queue with its end; afterwards what has.
@@ -80,6 +82,8 @@ class Outcome(NamedTuple):
     recorded: bool
     paid: bool
     spared: list[Record]
+    # Its message became a dead letter, and its sender is told.
+    told: bool
 
 
 def along(plan: Plan, rows: Sequence[Record]) -> list[Ending]:
@@ -129,6 +133,7 @@ def write_all(
     if riding := [plan for plan in plans if (plan.row.workspace_id, plan.with_id) in done]:
         ends = [_ended(plan, (plan.row.workspace_id, plan.row.id) in unpaid) for plan in riding]
         done |= {(row.workspace_id, row.id) for row in turn_store.finish(book, ends)}
+    dead = _dead(book.connection, [plan for plan in plans if plan.obituary is not None])
     outcome: list[Outcome] = []
     closed, going = [], []
     for plan in plans:
@@ -138,7 +143,10 @@ def write_all(
         done.discard(key)
         paid = recorded and key in unpaid
         spared = _spare(book, plan.spared, queue_seconds) if recorded and plan.spared else []
-        outcome.append(Outcome(recorded, paid, spared))
+        died = recorded and plan.obituary is not None and key in dead
+        outcome.append(Outcome(recorded, paid, spared, died))
+        if died and plan.obituary is not None:
+            going.append(plan.obituary)
         if paid:
             closed.append(_closed(plan))
             if plan.outgoing is not None:
@@ -148,6 +156,14 @@ def write_all(
     return outcome, queues.with_queue(
         book.connection, {(plan.row.workspace_id, plan.row.agent_id) for plan in plans}
     )
+
+
+def _dead(connection: Connection, plans: Sequence[Plan]) -> set[Key]:
+    """Return the turns whose deliveries are dead now: one that was answered before is not."""
+    copies = copies_of(connection, {(p.row.workspace_id, p.row.message_id) for p in plans}) if plans else {}
+    return {
+        (copy.workspace_id, copy.turn_id) for rows in copies.values() for copy in rows if copy.state == "dead"
+    }
 
 
 def _spare(book: Book, rows: Sequence[Record], queue_seconds: Callable[[str], float]) -> list[Record]:

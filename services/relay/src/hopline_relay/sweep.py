@@ -17,6 +17,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, select
 from hopline_relay import spans
 from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.cancel import Cancels
+from hopline_relay.dead_letters import DeadLetters
 from hopline_relay.domain.batches import rides
 from hopline_relay.domain.deadlock import Runs, stuck
 from hopline_relay.domain.values import MAX_ATTEMPTS, REQUEST_SECONDS, Fault
@@ -64,6 +65,7 @@ class Sweep:
         admission: Admission,
         endings: Endings,
         cancels: Cancels,
+        letters: DeadLetters,
         tunnels: Turns,
         escalations: EscalationEnds,
         signals: Signals,
@@ -74,6 +76,7 @@ class Sweep:
         self._admission = admission
         self._endings = endings
         self._cancels = cancels
+        self._letters = letters
         self._tunnels = tunnels
         self._escalations = escalations
         self._signals = signals
@@ -124,7 +127,7 @@ class Sweep:
             again: list[Record] = []
             for row in rows:
                 if row.deadline_at <= now:
-                    await self._cancels.fail(row, _UNSERVED if row.state == "queued" else _TOO_LONG)
+                    await self._cancels.fail(row, _UNSERVED if row.state == "queued" else _TOO_LONG, "dead")
                 elif row.run_session_id:
                     await self._pull_over(row, again)
                 elif row.attempt >= MAX_ATTEMPTS:
@@ -217,7 +220,7 @@ class Sweep:
     # --- what is kept for a time only -------------------------------------------------------------
 
     async def forget(self) -> None:
-        """Drop request ids after their 24 hours."""
+        """Drop request ids after their 24 hours, and dead letters that nobody wanted."""
         if self._clock.monotonic() < self._forget_at:
             return
         self._forget_at = self._clock.monotonic() + _FORGET_SECONDS
@@ -227,6 +230,7 @@ class Sweep:
                 requests.c.workspace_id == workspace.id, requests.c.day < oldest
             )
             await self._journal.write(partial(_run, statement=statement))
+            await self._letters.forget(workspace.id)
 
 
 def _run(book: Book, statement: Any) -> None:

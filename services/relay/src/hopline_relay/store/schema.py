@@ -33,6 +33,7 @@ QUEUED = literal_column("'queued'", String)
 RUNNING = literal_column("'running'", String)
 OPEN = literal_column("'open'", String)
 PENDING = literal_column("'pending'", String)
+DEAD = literal_column("'dead'", String)
 EMPTY = literal_column("''", String)
 
 
@@ -212,6 +213,15 @@ deliveries = Table(
         "ordinal",
         sqlite_where=text("session_id <> ''"),
         postgresql_where=text("session_id <> ''"),
+    ),
+    # What the mesh has given up.
+    Index(
+        "deliveries_dead",
+        "workspace_id",
+        "state",
+        "ordinal",
+        sqlite_where=text("state = 'dead'"),
+        postgresql_where=text("state = 'dead'"),
     ),
     sqlite_with_rowid=False,
 )

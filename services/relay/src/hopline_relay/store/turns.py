@@ -200,6 +200,8 @@ def free_sessions(connection: Connection, rows: Sequence[Record]) -> None:
 
 def _note_end(book: Book, each: Ended, row: Record) -> None:
     details: dict[str, Any] = {"state": each.state, "depth": row.depth, "root_id": row.root_id}
+    if each.delivery == "dead":
+        details["delivery"] = "dead"
     if each.fault:
         details["code"], details["reason"] = each.fault.code, each.fault.message
     book.note(
