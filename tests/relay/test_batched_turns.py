@@ -181,12 +181,12 @@ async def test_a_batch_whose_worker_is_lost_is_run_again_as_one_and_its_last_att
     ada, bob, worker = await _pair(mesh)
     sent = [await ada.send(bob) for _ in range(3)]
     first = await worker.next()
-    await mesh.passes(31)
+    await mesh.worker_lost(first.turn_id)
     assert await _states(mesh, sent) == ["queued"] * 3
     second = await worker.next()
     assert (_ids(second), second.attempt) == (_ids(first), 2)
     assert not await worker.end(first, "too late")
-    await mesh.passes(31)
+    await mesh.worker_lost(second.turn_id)
     for each in sent:
         turn = await worker.next()
         assert (_ids(turn), turn.attempt) == ([each.message_id], 3)

@@ -70,8 +70,7 @@ async def test_what_loses_its_worker_three_times_is_dead_and_a_retry_gives_it_th
     worker = await mesh.worker(bob)
     view = await ada.ask(bob, "can you?")
     for _ in range(3):
-        await worker.next()
-        await mesh.passes(31)
+        await mesh.worker_lost((await worker.next()).turn_id)
     (letter,) = await _dead(mesh.admin)
     assert (letter.attempts, letter.error.code) == (3, "unavailable")
     assert len((await ada.take()).messages) == 1

@@ -21,7 +21,7 @@ from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
 from hopline.registry.v1.agent_pb2_grpc import AgentServiceStub
 from hopline.registry.v1.identity_pb2_grpc import IdentityServiceStub
 from hopline.registry.v1.workspace_pb2_grpc import WorkspaceServiceStub
-from hopline.relay.v1 import audit_pb2
+from hopline.relay.v1 import audit_pb2, delegation_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1.audit_pb2_grpc import AuditServiceStub
 from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceStub
@@ -405,6 +405,16 @@ class RelayMesh:
         """Let time pass, and what is due happen."""
         await self.clock.advance(seconds)
         await self.relay.sweep.due()
+
+    async def worker_lost(self, turn_id: str) -> None:
+        """Let time pass until a turn is no longer its worker's; a mesh that stood still hears workers first."""
+        request = delegation_pb2.GetTurnRequest(turn_id=turn_id)
+        for _ in range(10):
+            await self.passes(31)
+            found = await self.admin.turns.GetTurn(request)
+            if found.turn.status != pb.TURN_STATUS_RUNNING:
+                return
+        raise AssertionError(f"{turn_id} stays with its worker")
 
     async def thread(self, thread_id: str, reader: Caller | None = None) -> list[pb.Message]:
         """Return a thread's messages."""
