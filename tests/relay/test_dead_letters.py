@@ -232,13 +232,13 @@ async def test_a_retry_needs_room_in_the_inbox(mesh: RelayMesh) -> None:
     assert (await refusal(_retry(mesh.admin, letters[1]))).reason == "inbox_full"
 
 
-async def test_what_is_purged_stays_in_its_thread_as_failed(mesh: RelayMesh) -> None:
+async def test_what_is_purged_stays_in_its_thread_as_withdrawn(mesh: RelayMesh) -> None:
     ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
     sent = await ada.send(bob, text="lost")
     await _times_out(mesh)
     assert await _purge(mesh.admin, sent.deliveries[0].turn_id) == 1
     found = (await mesh.thread(sent.thread_id))[0]
-    assert (found.body, found.deliveries[0].state) == ("lost", pb.DELIVERY_STATE_FAILED)
+    assert (found.body, found.deliveries[0].state) == ("lost", pb.DELIVERY_STATE_WITHDRAWN)
     assert (await mesh.events("dead_letter.purged"))[0].message_id == sent.message_id
 
 

@@ -407,7 +407,7 @@ class RelayMesh:
         await self.relay.sweep.due()
 
     async def worker_lost(self, turn_id: str) -> None:
-        """Let time pass until a turn is no longer its worker's; a mesh that stood still hears workers first."""
+        """Let time pass until a turn is not its worker's; a mesh that stood still hears workers first."""
         request = delegation_pb2.GetTurnRequest(turn_id=turn_id)
         for _ in range(10):
             await self.passes(31)

@@ -82,10 +82,20 @@ class Output:
         for text in lines:
             self.line(text)
 
-    def rows(self, kind: str, items: Sequence[Json], columns: Columns, cursor: str | None = None) -> None:
-        """Print a list: `{kind: [...], "next_cursor"}`, or a table with the columns (title, path of keys)."""
+    def rows(
+        self,
+        kind: str,
+        items: Sequence[Json],
+        columns: Columns,
+        cursor: str | None = None,
+        more: Json | None = None,
+    ) -> None:
+        """Print a list: `{kind: [...], "next_cursor"}`, or a table with the columns (title, path of keys).
+
+        `more`: what a JSON document says besides.
+        """
         if self.as_json:
-            self.json({kind: list(items), "next_cursor": cursor or None})
+            self.json({kind: list(items), **(more or {}), "next_cursor": cursor or None})
             return
         cells = [[_cell(item, path) for _, path in columns] for item in items]
         if self.is_terminal:

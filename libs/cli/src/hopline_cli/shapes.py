@@ -179,7 +179,7 @@ def delivery(value: message_pb2.Delivery) -> Json:
 
 def message(value: message_pb2.Message) -> Json:
     """Return a message with all that is known of it."""
-    return {
+    found: Json = {
         "id": value.id,
         "message_id": value.id,
         "thread_id": value.thread_id,
@@ -196,6 +196,11 @@ def message(value: message_pb2.Message) -> Json:
         "created_at": time(value, "created_at"),
         "deliveries": [delivery(each) for each in value.deliveries],
     }
+    if value.HasField("age_seconds"):
+        found["age_seconds"] = value.age_seconds
+    if value.HasField("newer_from_sender"):
+        found["newer_from_sender"] = value.newer_from_sender
+    return found
 
 
 def payload(text: str) -> Any:
@@ -215,7 +220,7 @@ def sent(value: message_pb2.SendResponse) -> Json:
 
 
 def thread(value: message_pb2.Thread) -> Json:
-    """Return `{id, subject, participants, message_count, last_at}`."""
+    """Return `{id, subject, participants, message_count, last_at, read}`."""
     return {
         "id": value.id,
         "thread_id": value.id,
@@ -223,6 +228,16 @@ def thread(value: message_pb2.Thread) -> Json:
         "participants": [party(each) for each in value.participants],
         "message_count": value.message_count,
         "last_at": time(value, "last_at"),
+        "read": [read_mark(each) for each in value.read],
+    }
+
+
+def read_mark(value: message_pb2.ReadMark) -> Json:
+    """Return `{agent, agent_id, consumed_through}`: the `seq` up to which an agent has read."""
+    return {
+        "agent": value.agent.name,
+        "agent_id": value.agent.id or None,
+        "consumed_through": value.consumed_through,
     }
 
 

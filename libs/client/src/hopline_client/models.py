@@ -55,6 +55,10 @@ class Message:
     deliveries: tuple[Delivery, ...] = ()
     # Set where it ends a question of this agent's to its owner; the payload then holds the question.
     escalation_id: str = ""
+    # Of one that was shown to its recipient: how long ago it was written, and how many newer ones of the same
+    # sender wait behind it; None where that is not told.
+    age_seconds: int | None = None
+    newer_from_sender: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,14 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadMark:
+    """The `seq` up to which an agent has read what was written to it in a thread; 0 for nothing."""
+
+    agent: Party
+    consumed_through: int
+
+
+@dataclass(frozen=True, slots=True)
 class Thread:
     """A thread the caller takes part in."""
 
@@ -164,6 +176,7 @@ class Thread:
     participants: tuple[Party, ...]
     message_count: int
     last_at: float
+    read: tuple[ReadMark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +227,8 @@ def message(found: pb.Message) -> Message:
         reply_expected=found.reply_expected,
         deliveries=tuple(_delivery(delivery) for delivery in found.deliveries),
         escalation_id=found.escalation_id,
+        age_seconds=found.age_seconds if found.HasField("age_seconds") else None,
+        newer_from_sender=found.newer_from_sender if found.HasField("newer_from_sender") else None,
     )
 
 
@@ -274,4 +289,5 @@ def thread(found: pb.Thread) -> Thread:
         tuple(_party(party) for party in found.participants),
         found.message_count,
         found.last_at.ToMicroseconds() / 1_000_000,
+        tuple(ReadMark(_party(mark.agent), mark.consumed_through) for mark in found.read),
     )

@@ -79,6 +79,10 @@ def message(value: message_pb2.Message) -> Json:
         "created_at": rfc3339(from_timestamp(value.created_at)),
         "deliveries": [delivery(each) for each in value.deliveries],
     }
+    if value.HasField("age_seconds"):
+        found["age_seconds"] = value.age_seconds
+    if value.HasField("newer_from_sender"):
+        found["newer_from_sender"] = value.newer_from_sender
     if value.escalation_id:
         found["escalation_id"] = value.escalation_id
     return found
@@ -102,7 +106,7 @@ def payload(text: str) -> Any:
 
 
 def thread(value: message_pb2.Thread) -> Json:
-    """Return `{id, thread_id, subject, participants, message_count, last_at}`."""
+    """Return `{id, thread_id, subject, participants, message_count, last_at, read}`."""
     return {
         "id": value.id,
         "thread_id": value.id,
@@ -110,6 +114,16 @@ def thread(value: message_pb2.Thread) -> Json:
         "participants": [party(each) for each in value.participants],
         "message_count": value.message_count,
         "last_at": rfc3339(from_timestamp(value.last_at)),
+        "read": [read_mark(each) for each in value.read],
+    }
+
+
+def read_mark(value: message_pb2.ReadMark) -> Json:
+    """Return `{agent, agent_id, consumed_through}`: the `seq` up to which an agent has read."""
+    return {
+        "agent": value.agent.name,
+        "agent_id": value.agent.id or None,
+        "consumed_through": value.consumed_through,
     }
 
 

@@ -189,7 +189,7 @@ class Relay:
         journal, directory, inbox, server = self.journal, self.directory, self.inbox, self.server
         server.add(
             add_MessageServiceServicer_to_server,
-            MessageServicer(self.handlers, Threads(journal, directory, inbox, views, pager)),
+            MessageServicer(self.handlers, Threads(journal, directory, inbox, views, pager, self._clock)),
         )
         sessions = Sessions(journal, directory, inbox, self.turns, self.refusals, views, pager, self._clock)
         server.add(add_SessionServiceServicer_to_server, SessionServicer(sessions, asks))

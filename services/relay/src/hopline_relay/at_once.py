@@ -140,15 +140,15 @@ class AtOnce:
 
     def _hand_over(self, begun: Sequence[_Offered], written: Sequence[Outgoing]) -> None:
         places, turns = [], []
-        unread: Counter[tuple[str, str]] | None = None
+        unread = _unread(written) if begun else Counter()
         for message, copy, offer in begun:
+            newer = unread[message.workspace_id, copy.id, message.sender.id]
             if not isinstance(offer.place, Pull):
                 places.append(offer.place)
-                turns.append(self._claims.started(offer.place, message, copy))
+                turns.append(self._claims.started(offer.place, message, copy, newer))
                 continue
-            if unread is None:
-                unread = _unread(written)
-            self._inbox.hand_over(offer.place, message, copy, unread[message.workspace_id, copy.id])
+            remaining = unread[message.workspace_id, copy.id, ""]
+            self._inbox.hand_over(offer.place, message, copy, remaining, newer)
         self._dispatcher.hand_over(places, turns)
 
     def _free(self, offers: Iterable[Offer]) -> None:
@@ -171,13 +171,14 @@ def _offered(outgoing: Iterable[Outgoing]) -> list[_Offered]:
     ]
 
 
-def _unread(written: Iterable[Outgoing]) -> Counter[tuple[str, str]]:
-    """Count what was written with a message and stands in the queue, by agent."""
+def _unread(written: Iterable[Outgoing]) -> Counter[tuple[str, str, str]]:
+    """Count what was written with a message and stands in the queue, by agent and by sender (empty: all)."""
     return Counter(
-        (message.workspace_id, copy.id)
+        (message.workspace_id, copy.id, sender)
         for message in written
         for copy in message.copies
         if copy.turn_id and copy.start is None
+        for sender in ("", message.sender.id)
     )
 
 

@@ -24,7 +24,7 @@ from hopline_relay.endings import Ending, Endings
 from hopline_relay.held import ClaimedTurn, ClaimWish, Known
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
-from hopline_relay.store import queues
+from hopline_relay.store import newer, queues
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.batches import waiting_in
 from hopline_relay.store.bulk import by_id
@@ -51,6 +51,8 @@ class Found:
     debts: dict[tuple[str, str], Record] = field(default_factory=dict)
     # What may ride along, by the turn it waits behind.
     behind: dict[str, list[Record]] = field(default_factory=dict)
+    # What waits in the sessions of these turns, where that is more than one.
+    queues: dict[str, Sequence[Record]] = field(default_factory=dict)
 
 
 class Claims:
@@ -159,9 +161,9 @@ class Claims:
         found.behind[row.id] = waiting[1:]
         reachable.append((wish, row))
 
-    def started(self, wish: ClaimWish, message: Outgoing, copy: Copy) -> ClaimedTurn:
+    def started(self, wish: ClaimWish, message: Outgoing, copy: Copy, newer: int) -> ClaimedTurn:
         """Return a turn that has started with its message as its worker gets it."""
-        return self._claimed(wish, copy.turn, copy.session, message.row, message.delivered, copy.debt)
+        return self._claimed(wish, copy.turn, copy.session, message.row, message.delivered, copy.debt, newer)
 
     def active(self, workspace_id: str, agent_id: str) -> bool:
         """Tell whether an agent runs turns at all."""
@@ -255,14 +257,20 @@ class Claims:
             found.messages[key],
             found.copies[key],
             found.debts.get((row.workspace_id, row.id)),
+            newer.count(row, found.queues.get(row.session_id, ())),
         )
         return self._with(turn, along, found) if along else turn
 
     def _with(self, turn: ClaimedTurn, along: Sequence[Start], found: Found) -> ClaimedTurn:
         """Add to a turn what rides along: it is as deep as the deepest of them."""
         reader = Principal(kind="agent", id=turn.agent_id, workspace_id=turn.workspace_id)
-        keys = [(start.row.workspace_id, start.row.message_id) for start in along]
-        more = [self._views.message(reader, found.messages[key], found.copies[key]) for key in keys]
+        now, more = self._clock.now(), []
+        for start in along:
+            key = (start.row.workspace_id, start.row.message_id)
+            follow = newer.count(start.row, found.queues.get(start.row.session_id, ()))
+            more.append(
+                self._views.handed(reader, start.row, found.messages[key], found.copies[key], now, follow)
+            )
         senders = dict.fromkeys(
             [turn.sender_display, *(getattr(message, "from").display for message in more)]
         )
@@ -281,10 +289,10 @@ class Claims:
         asked: Record,
         copies: Sequence[Record],
         debt: Record | None,
+        newer: int,
     ) -> ClaimedTurn:
         reader = Principal(kind="agent", id=row.agent_id, workspace_id=row.workspace_id)
-        message = self._views.message(reader, asked, copies)
-        message.chain.extend(self._views.chain(reader, row.chain, asked.from_id))
+        message = self._views.handed(reader, row, asked, copies, self._clock.now(), newer)
         sender = getattr(message, "from")
         return ClaimedTurn(
             turn_id=row.id,
@@ -351,16 +359,18 @@ def _find(connection: Connection, wishes: Sequence[ClaimWish], batching: set[tup
     for wish in wishes:
         agents = room.setdefault(wish.workspace_id, {})
         agents[wish.agent_id] = min(agents.get(wish.agent_id, 0) + wish.capacity, _MOST)
-    waiting = {
-        workspace_id: queues.next_of(connection, workspace_id, agents)
-        for workspace_id, agents in room.items()
-    }
+    waiting, crowded = {}, set[str]()
+    for workspace_id, agents in room.items():
+        waiting[workspace_id], more = queues.next_of(connection, workspace_id, agents)
+        crowded |= more
     for wish in wishes:
         queue = waiting[wish.workspace_id].get(wish.agent_id, [])
         found.turns.extend((wish, row) for row in queue[: wish.capacity])
         del queue[: wish.capacity]
     if batching:
         _find_behind(connection, found, batching)
+    if crowded:
+        _find_queues(connection, found, crowded)
     load(
         connection,
         found,
@@ -380,9 +390,23 @@ def _find_behind(connection: Connection, found: Found, batching: set[tuple[str, 
     for (workspace_id, agent_id), numbers in leading.items():
         for session_id, rows in waiting_in(connection, workspace_id, agent_id, list(numbers)).items():
             wish, row = found.turns[numbers[session_id]]
+            found.queues[session_id] = rows
             if rows[0].id == row.id:
                 found.turns[numbers[session_id]] = (wish, rows[0])
                 found.behind[row.id] = rows[1:MAX_BATCH]
+
+
+def _find_queues(connection: Connection, found: Found, crowded: set[str]) -> None:
+    """Find what waits in the sessions in which more than the next turn does."""
+    sought: dict[tuple[str, str], list[str]] = {}
+    for _, row in found.turns:
+        if row.session_id in crowded and row.session_id not in found.queues:
+            sought.setdefault((row.workspace_id, row.agent_id), []).append(row.session_id)
+    for (workspace_id, agent_id), session_ids in sought.items():
+        queued: dict[str, list[Record]] = {}
+        for each in newer.in_sessions(connection, workspace_id, agent_id, session_ids):
+            queued.setdefault(each.session_id, []).append(each)
+        found.queues.update(queued)
 
 
 def load(connection: Connection, found: Found, rows: Sequence[Record]) -> None:

@@ -396,6 +396,7 @@ def _inbound(message: Message) -> Inbound:
         depth=message.depth,
         written_at=from_timestamp(message.created_at),
         reply_expected=message.reply_expected,
+        newer=message.newer_from_sender,
         escalation_id=message.escalation_id,
     )
 

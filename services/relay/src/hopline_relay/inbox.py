@@ -26,7 +26,7 @@ from hopline_relay.endings import Ending, Endings
 from hopline_relay.held import Pull
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
-from hopline_relay.store import queues
+from hopline_relay.store import newer, queues
 from hopline_relay.store import sessions as session_store
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
@@ -174,7 +174,7 @@ class Inbox:
                 return pull
         return None
 
-    def hand_over(self, pull: Pull, message: Outgoing, copy: Copy, remaining: int) -> None:
+    def hand_over(self, pull: Pull, message: Outgoing, copy: Copy, remaining: int, newer: int) -> None:
         """Give a waiting call the message whose turn has started for it; `remaining` are unread."""
         agent = (pull.workspace_id, pull.agent_id)
         self._renew_at[agent] = self._clock.monotonic() + _RENEW_SECONDS
@@ -182,8 +182,8 @@ class Inbox:
         if pull.gone:
             self.put_back(reader, [message.id])
         else:
-            shown = self._views.message(reader, message.row, message.delivered)
-            shown.chain.extend(self._views.chain(reader, copy.turn.chain, message.sender.id))
+            now = self._clock.now()
+            shown = self._views.handed(reader, copy.turn, message.row, message.delivered, now, newer)
             pull.taken = pb.TakeInboxResponse(
                 messages=[shown],
                 remaining=remaining,
@@ -203,14 +203,17 @@ class Inbox:
     async def _take_oldest(
         self, principal: Principal, standing: Standing, limit: int
     ) -> pb.TakeInboxResponse:
-        def read(connection: Connection) -> tuple[Sequence[Record], Found]:
+        def read(connection: Connection) -> tuple[Sequence[Record], list[Record], Found]:
             rows = queues.queued_of(connection, principal.workspace_id, principal.id, limit)
+            rest = []
+            if len(rows) == limit:
+                rest = newer.after(connection, principal.workspace_id, principal.id, rows[-1].ordinal)
             found = Found()
             load(connection, found, rows)
-            return rows, found
+            return rows, rest, found
 
         for _ in range(_TRIES):
-            rows, found = await self._journal.read(read)
+            rows, rest, found = await self._journal.read(read)
             if not rows:
                 return pb.TakeInboxResponse()
             mine = []
@@ -221,7 +224,7 @@ class Inbox:
                     await self._endings.end(Ending(withdrawal(row)))
             if not mine:
                 continue
-            shown = self._shown(principal, mine, found)
+            shown = self._shown(principal, mine, [*mine, *rest], found)
             starts, remaining = await self._take(principal, standing, mine[: len(shown)])
             if starts:
                 taken = {start.row.message_id for start in starts}
@@ -233,19 +236,22 @@ class Inbox:
                 )
         return pb.TakeInboxResponse(remaining=await self.unread(principal))
 
-    def _shown(self, principal: Principal, rows: Sequence[Record], found: Found) -> list[pb.Message]:
-        """Return the messages of turns that are about to be taken, as far as they fit into one answer."""
-        messages = []
+    def _shown(
+        self, principal: Principal, rows: Sequence[Record], queue: Sequence[Record], found: Found
+    ) -> list[pb.Message]:
+        """Return the messages of turns that are about to be taken, as far as they fit into one answer.
+
+        `queue`: these, and what is behind them.
+        """
+        now, messages = self._clock.now(), []
         for row in rows:
             key = (row.workspace_id, row.message_id)
             copies = [
                 copy._replace(state="taken") if copy.recipient_id == principal.id else copy
                 for copy in found.copies[key]
             ]
-            asked = found.messages[key]
-            message = self._views.message(principal, asked, copies)
-            message.chain.extend(self._views.chain(principal, row.chain, asked.from_id))
-            messages.append(message)
+            follow = newer.count(row, queue)
+            messages.append(self._views.handed(principal, row, found.messages[key], copies, now, follow))
         return fit(messages)
 
     async def _take(self, principal: Principal, standing: Standing, rows: Sequence[Record]) -> _Taken:

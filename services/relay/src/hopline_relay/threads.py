@@ -10,7 +10,7 @@ from typing import Any, Final
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import VIEWER
-from hopline_rpc.clock import from_timestamp
+from hopline_rpc.clock import Clock, from_timestamp
 from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, Select, Table, select
@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Select, Table, select
 from hopline_relay.callers import no_thread
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
+from hopline_relay.store import newer, reading
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.schema import QUEUED, heads, messages, participants, threads, turns
@@ -25,6 +26,9 @@ from hopline_relay.store.sql import Record
 from hopline_relay.view import Views
 
 _END: Final = 2**62
+
+_Members = dict[str, list[tuple[str, str]]]
+_Marks = dict[str, list[tuple[str, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +50,20 @@ class Threads:
     """Serves the lists of MessageService."""
 
     def __init__(
-        self, journal: Journal, directory: Directory, inbox: Inbox, views: Views, pager: Pager
+        self,
+        journal: Journal,
+        directory: Directory,
+        inbox: Inbox,
+        views: Views,
+        pager: Pager,
+        clock: Clock,
     ) -> None:
         self._journal = journal
         self._directory = directory
         self._inbox = inbox
         self._views = views
         self._pager = pager
+        self._clock = clock
 
     async def list_threads(
         self, principal: Principal, request: pb.ListThreadsRequest
@@ -66,14 +77,16 @@ class Threads:
         edge = int(position[0]) if position and isinstance(position[0], int) else None
         parties = self._parties(principal, request.agent)
 
-        def read(connection: Connection) -> tuple[list[Record], dict[str, list[tuple[str, str]]]]:
+        def read(connection: Connection) -> tuple[list[Record], _Members, _Marks]:
             after = _active_since(connection, principal.workspace_id, since) if since else 0
             span = Span(max(edge or 0, after), _END, up) if up else Span(after, edge or _END, up)
             rows = _by_activity(connection, principal.workspace_id, parties, span, size + 1)
-            return rows, _members(connection, principal.workspace_id, [row.id for row in rows])
+            ids = [row.id for row in rows[:size]]
+            members = _members(connection, principal.workspace_id, ids)
+            return rows, members, reading.marks(connection, principal.workspace_id, ids)
 
-        rows, members = await self._journal.read(read)
-        page = fit(self._views.thread(principal, row, members[row.id]) for row in rows[:size])
+        rows, members, marks = await self._journal.read(read)
+        page = fit(self._views.thread(principal, row, members[row.id], marks[row.id]) for row in rows[:size])
         response = pb.ListThreadsResponse(threads=page)
         if len(rows) > len(page):
             response.next_page_token = self._pager.token(query, [rows[len(page) - 1].last_ordinal])
@@ -113,7 +126,11 @@ class Threads:
             await self._inbox.take_shown(principal, standing, [row.id for row in shown])
             fresh, copies = await self._page(workspace_id, request.thread_id, after, len(shown))
             page = list(self._shown(principal, fresh, copies))
-        response = pb.ListMessagesResponse(messages=page)
+        marks = await self._journal.read(
+            lambda connection: reading.marks(connection, workspace_id, [request.thread_id])
+        )
+        read = self._views.read_marks(principal, marks[request.thread_id])
+        response = pb.ListMessagesResponse(messages=page, read=read)
         if len(rows) > len(shown):
             response.next_page_token = self._pager.token(query, [shown[-1].seq])
         return response
@@ -124,8 +141,13 @@ class Threads:
         rows: Sequence[Record],
         copies: dict[tuple[str, str], list[Record]],
     ) -> Iterator[pb.Message]:
+        now = self._clock.now()
         for row in rows:
-            yield self._views.message(principal, row, copies[row.workspace_id, row.id])
+            found = copies[row.workspace_id, row.id]
+            if any(copy.recipient_id == principal.id for copy in found):
+                yield self._views.received(principal, row, found, now)
+            else:
+                yield self._views.message(principal, row, found)
 
     def _may_read(self, principal: Principal, members: Sequence[tuple[str, str]]) -> bool:
         if any(identifier == principal.id for _, identifier in members):
@@ -186,7 +208,7 @@ class Threads:
         position = self._pager.position(query, request.page_token)
         after = int(position[0]) if position and isinstance(position[0], int) else 0
         statement = (
-            select(turns.c.ordinal, turns.c.message_id)
+            select(turns.c.ordinal, turns.c.message_id, turns.c.caused_by_id)
             .where(
                 turns.c.workspace_id == agent.workspace_id,
                 turns.c.agent_id == agent.id,
@@ -197,14 +219,21 @@ class Threads:
             .limit(size + 1)
         )
 
-        def read(connection: Connection) -> tuple[Sequence[Any], Any, Any]:
+        def read(connection: Connection) -> tuple[Sequence[Any], list[Record], Any, Any]:
             queued = connection.execute(statement).all()
             keys = [(agent.workspace_id, row.message_id) for row in queued[:size]]
-            return queued, by_id(connection, messages, keys), copies_of(connection, keys)
+            rest = []
+            if len(queued) > size:
+                rest = newer.after(connection, agent.workspace_id, agent.id, queued[size - 1].ordinal)
+            return queued, rest, by_id(connection, messages, keys), copies_of(connection, keys)
 
-        queued, found, copies = await self._journal.read(read)
-        keys = [(agent.workspace_id, row.message_id) for row in queued[:size]]
-        page = fit(self._views.message(principal, found[key], copies[key]) for key in keys)
+        queued, rest, found, copies = await self._journal.read(read)
+        queue, now = [*queued[:size], *rest], self._clock.now()
+        shown = (((agent.workspace_id, row.message_id), row) for row in queued[:size])
+        page = fit(
+            self._views.received(principal, found[key], copies[key], now, newer.count(row, queue))
+            for key, row in shown
+        )
         response = pb.PeekInboxResponse(messages=page)
         if len(queued) > len(page):
             response.next_page_token = self._pager.token(query, [queued[len(page) - 1].ordinal])

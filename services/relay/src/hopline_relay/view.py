@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from hopline.relay.v1 import delegation_pb2, escalation_pb2, message_pb2, session_pb2
@@ -53,6 +53,38 @@ class Views:
             return Party(name=SOMEBODY, display=SOMEBODY, kind="agent")
         return Party(id=agent.id, name=agent.name, display=self._directory.display(agent), kind="agent")
 
+    def received(
+        self, reader: Principal, row: Record, copies: Sequence[Record], now: float, newer: int | None = None
+    ) -> message_pb2.Message:
+        """Return a message as it is shown to its recipient: with its age, and how many newer ones follow."""
+        message = self.message(reader, row, copies)
+        message.age_seconds = max(0, int(now - row.created_at))
+        if newer is not None:
+            message.newer_from_sender = newer
+        return message
+
+    def handed(
+        self,
+        reader: Principal,
+        turn: Record,
+        row: Record,
+        copies: Sequence[Record],
+        now: float,
+        newer: int,
+    ) -> message_pb2.Message:
+        """Return a message as it is handed to the agent that is to work on it, in this turn."""
+        message = self.received(reader, row, copies, now, newer)
+        message.chain.extend(self.chain(reader, turn.chain, row.from_id))
+        return message
+
+    def read_marks(
+        self, reader: Principal, marks: Iterable[tuple[str, int]]
+    ) -> Iterator[message_pb2.ReadMark]:
+        """Return how far agents have read, given as (id, number)."""
+        for agent_id, through in marks:
+            party = self.party(reader, "agent", agent_id, known=agent_id == reader.id)
+            yield message_pb2.ReadMark(agent=party, consumed_through=through)
+
     def message(self, reader: Principal, row: Record, copies: Sequence[Record]) -> message_pb2.Message:
         """Return a message with its deliveries."""
         own = row.from_id == reader.id
@@ -93,9 +125,13 @@ class Views:
             )
 
     def thread(
-        self, reader: Principal, row: Record, members: Iterable[tuple[str, str]]
+        self,
+        reader: Principal,
+        row: Record,
+        members: Iterable[tuple[str, str]],
+        marks: Iterable[tuple[str, int]],
     ) -> message_pb2.Thread:
-        """Return a thread with its participants, as (kind, id)."""
+        """Return a thread with its participants, as (kind, id), and how far agents have read."""
         return message_pb2.Thread(
             id=row.id,
             subject=row.subject,
@@ -105,6 +141,7 @@ class Views:
             ],
             message_count=row.message_count,
             last_at=to_timestamp(row.last_at),
+            read=self.read_marks(reader, marks),
         )
 
     def session(self, reader: Principal, row: Record, last_at: float) -> session_pb2.Session:

@@ -78,17 +78,23 @@ async def thread(
     from hopline_cli import shapes
     from hopline_cli.mesh import pages
 
+    marks: list[Json] = []
+
     async def read(size: int, at: str) -> tuple[list[Any], str]:
         request = pb.ListMessagesRequest(thread_id=thread_id, page_size=size, page_token=at)
         page = await mesh.messages.ListMessages(request)
+        marks[:] = [shapes.read_mark(each) for each in page.read]
         return [shapes.message(each) for each in page.messages], page.next_page_token
 
     items, rest = await pages(read, limit, cursor)
     if out.as_json:
-        out.rows("messages", items, [], rest)
+        out.rows("messages", items, [], rest, {"read": marks})
         return
     for each in items:
         _show_message(out, each)
+    for mark in marks:
+        through = mark["consumed_through"]
+        out.line(f"{mark['agent']} has read " + (f"up to #{through}" if through else "nothing"), "dim")
     if rest:
         out.line(f"there are more: --cursor {rest}", "dim")
 

@@ -34,6 +34,7 @@ async def read_thread(call: Call) -> Result:
     found = {
         "thread_id": thread_id,
         "messages": [shapes.message(each) for each in listed.messages],
+        "read": [shapes.read_mark(each) for each in listed.read],
         "next_cursor": listed.next_page_token or None,
     }
     return Result(found, _more("read_thread", listed.next_page_token))

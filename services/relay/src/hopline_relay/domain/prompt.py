@@ -30,6 +30,8 @@ class Inbound:
     depth: int
     written_at: float
     reply_expected: bool = False
+    # How many newer ones of the same sender wait behind it.
+    newer: int = 0
     # Set where it ends a question to the agent's owner; the payload then holds the question.
     escalation_id: str = ""
 
@@ -98,6 +100,8 @@ def provenance(message: Inbound, now: float) -> str:
         f"thread {message.thread_id}, message {message.message_id}, "
         f"written {written} ({_age(now - message.written_at)} ago)."
     )
+    if message.newer:
+        line += f" {message.newer} newer of the same sender follow{'s' if message.newer == 1 else ''}."
     if message.escalation_id:
         return f"{line} It ends your question {message.escalation_id}."
     return f"{line} Your answer is its reply." if message.reply_expected else line

@@ -120,8 +120,8 @@ def requeue(book: Book, rows: Sequence[Record], fresh_ids: Mapping[str, str], qu
 
 
 def strike_off(book: Book, letters: Sequence[Record]) -> None:
-    """Take deliveries off the list: they are failed and no more."""
-    _SET.many(book.connection, [_changed(letter, "failed", letter.turn_id) for letter in letters])
+    """Take deliveries off the list: they are withdrawn and no more."""
+    _SET.many(book.connection, [_changed(letter, "withdrawn", letter.turn_id) for letter in letters])
 
 
 def _changed(letter: Record, state: str, turn_id: str) -> dict[str, Any]:

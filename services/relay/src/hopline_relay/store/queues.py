@@ -106,27 +106,35 @@ def queued_of(connection: Connection, workspace_id: str, agent_id: str, most: in
     return _QUEUED_OF.all(connection, values)
 
 
-def next_of(connection: Connection, workspace_id: str, room: Mapping[str, int]) -> dict[str, list[Record]]:
-    """Return the oldest queued turn of each free session, oldest first, for agents with so much room."""
+def next_of(
+    connection: Connection, workspace_id: str, room: Mapping[str, int]
+) -> tuple[dict[str, list[Record]], set[str]]:
+    """Return the oldest queued turn of each free session, oldest first, for agents with so much room.
+
+    And the sessions in which more than that waits, as far as the queues were looked at.
+    """
+    crowded: set[str] = set()
     values = {"workspace": workspace_id, "agents": list(room)}
     waiting = _WAITING_OF_ALL.all(connection, values)
     if len(waiting) < _CHUNK:
-        chosen = _choose(connection, workspace_id, waiting, dict(room))
+        chosen = _choose(connection, workspace_id, waiting, dict(room), crowded)
     else:
         # Long queues are read by themselves, as far as there is room.
         chosen = [
             turn_id
             for agent_id, most in room.items()
-            for turn_id in _choose_of(connection, workspace_id, agent_id, most)
+            for turn_id in _choose_of(connection, workspace_id, agent_id, most, crowded)
         ]
     rows = find(connection, {(workspace_id, turn_id) for turn_id in chosen})
     found: dict[str, list[Record]] = {}
     for row in sorted(rows.values(), key=lambda row: row.ordinal):
         found.setdefault(row.agent_id, []).append(row)
-    return found
+    return found, crowded
 
 
-def _choose_of(connection: Connection, workspace_id: str, agent_id: str, most: int) -> list[str]:
+def _choose_of(
+    connection: Connection, workspace_id: str, agent_id: str, most: int, crowded: set[str]
+) -> list[str]:
     values = {"workspace": workspace_id, "agent": agent_id}
     seen: set[str] = set()
     chosen: list[str] = []
@@ -134,7 +142,8 @@ def _choose_of(connection: Connection, workspace_id: str, agent_id: str, most: i
     while len(chosen) < most:
         waiting = _WAITING_OF_ONE.all(connection, {**values, "after": after})
         fresh = [row for row in waiting if row.session_id not in seen]
-        chosen += _choose(connection, workspace_id, fresh, {agent_id: most - len(chosen)})
+        crowded |= seen & {row.session_id for row in waiting}
+        chosen += _choose(connection, workspace_id, fresh, {agent_id: most - len(chosen)}, crowded)
         seen.update(row.session_id for row in fresh)
         if len(waiting) < _CHUNK:
             break
@@ -143,12 +152,17 @@ def _choose_of(connection: Connection, workspace_id: str, agent_id: str, most: i
 
 
 def _choose(
-    connection: Connection, workspace_id: str, waiting: Sequence[Record], room: dict[str, int]
+    connection: Connection,
+    workspace_id: str,
+    waiting: Sequence[Record],
+    room: dict[str, int],
+    crowded: set[str],
 ) -> list[str]:
     """Return the ids of the first turn of each session in which none runs, as far as there is room."""
     oldest: dict[str, Record] = {}
     for row in waiting:
-        oldest.setdefault(row.session_id, row)
+        if oldest.setdefault(row.session_id, row) is not row:
+            crowded.add(row.session_id)
     if not oldest:
         return []
     busy = set(_BUSY.scalars(connection, {"workspace": workspace_id, "ids": list(oldest)}))
