@@ -22,7 +22,10 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parent.parent
 HOPLINE = ROOT / ".venv" / "bin" / "hopline"
 FOLDER = ROOT / "build" / "demo"
-CREW = ("concierge", "weather", "researcher", "reviewer")
+CREW = ("concierge", "weather", "researcher", "reviewer", "publisher")
+RECEIVES_ONLY = "publisher"
+# Nobody works for it: what is sent there stays in its inbox.
+SHELF = "shelf"
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 
@@ -70,8 +73,10 @@ class LocalMesh:
             self.hopline("workspace", "create", "elsewhere")
             self.create_agent("stranger", "--workspace", "elsewhere")
             self.create_agent("planner")
+            self.create_agent(SHELF, "--description", "keeps what is sent to it")
             for name in CREW:
-                self.create_agent(name, "--description", f"the demo's {name}")
+                kind = "receive-only" if name == RECEIVES_ONLY else "standard"
+                self.create_agent(name, "--description", f"the demo's {name}", "--kind", kind)
                 self._attach(name)
         addresses = ", ".join(f"{k} {v}" for k, v in self.endpoints.items() if k != "pid" and v)
         self.console.print(f"[dim]mesh is up: {addresses}[/]")

@@ -1,8 +1,9 @@
 """A real delegation through the whole mesh, shown as a timeline and a trace.
 
-Starts `hopline up` on a data directory of its own, attaches four scripted agents as child processes and
-drives them as a fifth agent, `planner`, through the official MCP client: once over stdio and once over
-streamable HTTP. Every step checks what came back; the first surprise ends the demo with status 1.
+Starts `hopline up` on a data directory of its own, attaches five scripted agents as child processes and
+drives them as a sixth agent, `planner`, through the official MCP client: once over stdio and once over
+streamable HTTP. Then an owner answers an agent's question, a thread is full and a day's quota is used up.
+Every step checks what came back; the first surprise ends the demo with status 1.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import time
 from types import FrameType
 
+import limits
 import scenes
 from local_mesh import DemoError, LocalMesh
 from rich.console import Console
@@ -27,6 +29,9 @@ async def play(mesh: LocalMesh) -> None:
         console.rule(f"[bold]planner over {transport}")
         async with client("planner") as session:
             turn_id = await scenes.play_all(session, console)
+    console.rule("[bold]an owner's answer, a full thread, a quota")
+    async with mesh.http_client("planner") as session:
+        await limits.play(mesh, session, console)
     console.rule("[bold]timeline")
     await show_timeline(mesh, console)
     console.rule("[bold]trace of the delegation planner → researcher → reviewer")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from local_mesh import CREW, expect
+from local_mesh import CREW, SHELF, expect
 from mcp import Client
 from rich.console import Console
 
@@ -22,7 +22,7 @@ async def ask(client: Client, agent: str, text: str) -> tuple[bool, dict[str, An
     """Ask an agent, and check for its answer where it takes longer than one call waits."""
     refused, result = await call(client, "ask", agent=agent, text=text)
     for _ in range(CHECKS):
-        if refused or result["status"] not in ("queued", "running"):
+        if refused or result["status"] not in ("queued", "running", "waiting_for_owner"):
             break
         refused, result = await call(client, "check", turn_id=result["turn_id"])
     return refused, result
@@ -32,7 +32,7 @@ async def list_peers(client: Client, console: Console) -> None:
     """The planner sees the crew, and nobody of another workspace."""
     refused, result = await call(client, "list_agents")
     names = [agent["name"] for agent in result.get("agents", [])]
-    expect(not refused and sorted(names) == sorted(CREW), f"list_agents gave {result}")
+    expect(not refused and sorted(names) == sorted([*CREW, SHELF]), f"list_agents gave {result}")
     console.print(f"[cyan]list_agents[/]  {', '.join(names)}")
 
 

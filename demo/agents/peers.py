@@ -35,7 +35,7 @@ async def call(tool: str, **arguments: Any) -> tuple[bool, dict[str, Any]]:
 async def ask(agent: str, text: str) -> tuple[bool, dict[str, Any]]:
     """Ask another agent, and check for its answer for as long as it is at work."""
     refused, result = await call("ask", agent=agent, text=text)
-    while not refused and result["status"] in ("queued", "running"):
+    while not refused and result["status"] in ("queued", "running", "waiting_for_owner"):
         refused, result = await call("check", turn_id=result["turn_id"])
     return refused, result
 

@@ -23,6 +23,8 @@ def test_the_demo_plays_to_its_end_and_leaves_nothing_running(tmp_path: Path) ->
         for scene in ("over stdio", "over streamable HTTP", "timeline", "trace of the delegation"):
             assert scene in demo.said
         assert "too many agents in a row" in demo.said
+        for held in ("waiting_for_owner", "admin said yes", "thread_full", "quota_exceeded", "resets_at 20"):
+            assert held in demo.said
         assert [each for each in psutil.process_iter(["cmdline"]) if is_of(each, tmp_path)] == []
 
 
