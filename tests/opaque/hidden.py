@@ -74,10 +74,10 @@ async def hide(space: Space) -> Asker:
     asker = await space.agent("asker", owner_id="alice", reach=reach)
     grant = GrantRoleRequest(user="bob", agent="friend", role=ROLE_OPERATOR)
     await space.admin.identities.GrantRole(grant)
-    asked = {
-        "between others": await space.client(await space.agent("three")).ask("two", "well?", wait_seconds=0),
-        "of a deleted agent": await space.client(agents["gone01"]).ask("two", "well?", wait_seconds=0),
-    }
+    askers = {"between others": space.client(await space.agent("three"))}
+    askers["of a deleted agent"] = space.client(agents["gone01"])
+    asked = {why: await client.ask("two", "well?", wait_seconds=0) for why, client in askers.items()}
+    questions = {why: await client.ask_owner("well?", wait_seconds=0) for why, client in askers.items()}
     rename = UpdateAgentRequest(agent_ref=agents["former"].id, agent=AgentMessage(name="latter"))
     rename.update_mask.paths.append("name")
     await space.admin.agents.UpdateAgent(rename)
@@ -87,9 +87,12 @@ async def hide(space: Space) -> Asker:
         agents["abroad"], _ = await elsewhere.agents("abroad", "two")
         client = elsewhere.client(agents["abroad"])
         asked["another workspace"] = await client.ask("two", "well?", wait_seconds=0)
+        questions["another workspace"] = await client.ask_owner("well?", wait_seconds=0)
     ids = {why: agents[name].id if name in agents else NO_ID for why, name in HIDDEN.items()}
     things: dict[str, dict[str, str]] = {}
     for field in THINGS:
         things[field] = {why: getattr(each, field) for why, each in asked.items()}
-        things[field]["never there"] = things[field]["between others"][:4] + NEVER
+    things["escalation_id"] = {why: each.id for why, each in questions.items()}
+    for of in things.values():
+        of["never there"] = of["between others"][:4] + NEVER
     return Asker(space, asker, bob, ids, things)

@@ -26,6 +26,7 @@ _THINGS = {
     "message_id": "message_id",
     "turn_id": "turn_id",
     "turn_ids": "turn_id",
+    "escalation_id": "escalation_id",
 }
 # What else has to stand in a request, by the field's name.
 _FILLING: dict[str, Any] = {"text": "well?", "user": "alice", "role": 1, "name": "x"}

@@ -104,7 +104,8 @@ class Questions:
             if waiter is not None:
                 self._waits.forget(principal.workspace_id, waiter.id)
             raise
-        self._inboxes.remember(standing.inbox)
+        if standing.inbox is not None and standing.inbox.id:
+            self._inboxes.remember(standing.inbox)
         point("escalation.asked")
         return await self._see(principal, row, waiter, clamp_wait(wait_seconds))
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Select, Table, and_, delete, exists, or_, select
 
+from hopline_relay.domain.values import sibling
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import (
     EMPTY,
@@ -99,6 +100,8 @@ def _delete_threads(connection: Connection, bounds: Bounds, old: Sequence[str]) 
     _delete(connection, workspace_id, deliveries, deliveries.c.message_id, ids)
     _delete(connection, workspace_id, messages, messages.c.id, ids)
     _delete(connection, workspace_id, participants, participants.c.thread_id, going)
+    asked = [sibling("esc", thread_id) for thread_id in going]
+    _delete(connection, workspace_id, escalations, escalations.c.id, asked)
     _delete(connection, workspace_id, threads, threads.c.id, going)
     counts = {"threads": len(going), "messages": len(ids)}
     counts |= _delete_turns(connection, bounds, caused)
