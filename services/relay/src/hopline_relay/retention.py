@@ -95,10 +95,12 @@ class Retention:
         if bounds is not None:
             await self._forget(bounds)
             await self._cut(bounds)
-        while await self._journal.write(
-            lambda book: seals.delete_cut(book, workspace_id, _EVENTS) == _EVENTS
-        ):
-            await self._clock.sleep(_PAUSE_SECONDS)
+        left = partial(seals.is_left_of_cut, workspace_id=workspace_id)
+        more = await self._journal.read(left)
+        while more:
+            await self._journal.write(partial(seals.delete_cut, workspace_id=workspace_id, most=_EVENTS))
+            if more := await self._journal.read(left):
+                await self._clock.sleep(_PAUSE_SECONDS)
 
     async def _forget(self, bounds: Bounds) -> None:
         total = Forgotten()

@@ -164,12 +164,18 @@ def cut_at(book: Book, workspace_id: str, head: Head) -> None:
     insert(book.connection, audit_cuts, [row])
 
 
-def delete_cut(book: Book, workspace_id: str, most: int) -> int:
-    """Delete some of the events before the beginning of the log, with their seals; returns how many."""
+def is_left_of_cut(connection: Connection, workspace_id: str) -> bool:
+    """Tell whether there are events before the beginning of the log."""
+    begins = cut(connection, workspace_id)
+    return begins is not None and bool(events(connection, workspace_id, -END, begins.seq, 1))
+
+
+def delete_cut(book: Book, workspace_id: str, most: int) -> None:
+    """Delete some of the events before the beginning of the log, with their seals."""
     connection = book.connection
     begins = cut(connection, workspace_id)
     if begins is None:
-        return 0
+        return
     old = events(connection, workspace_id, -END, begins.seq, most)
     if old:
         within = (audit_events.c.seq >= old[0].seq, audit_events.c.seq <= old[-1].seq)
@@ -182,7 +188,6 @@ def delete_cut(book: Book, workspace_id: str, most: int) -> int:
             audit_seals.c.last_seq <= upto,
         )
     )
-    return len(old)
 
 
 def logged_workspaces(connection: Connection) -> Sequence[str]:
