@@ -6,7 +6,13 @@ from collections.abc import Awaitable, Callable
 
 from hopline.registry.v1.agent_pb2 import Agent as AgentMessage
 from hopline.registry.v1.agent_pb2 import DeleteAgentRequest, PauseAgentRequest, UpdateAgentRequest
-from hopline.registry.v1.identity_pb2 import ROLE_OPERATOR, GrantRoleRequest
+from hopline.registry.v1.identity_pb2 import (
+    ROLE_ADMIN,
+    ROLE_OPERATOR,
+    GrantRoleRequest,
+    ListTokensRequest,
+)
+from hopline.relay.v1.delegation_pb2 import GetTurnRequest
 
 from tests.support.mesh_process import Agent, Space
 
@@ -72,12 +78,18 @@ async def hide(space: Space) -> Asker:
         await space.admin.identities.GrantRole(grant)
     reach = [agent.id for name, agent in agents.items() if name != "beyond"]
     asker = await space.agent("asker", owner_id="alice", reach=reach)
-    grant = GrantRoleRequest(user="bob", agent="friend", role=ROLE_OPERATOR)
+    # As far as anyone may go on it: a change of `friend` can name others.
+    grant = GrantRoleRequest(user="bob", agent="friend", role=ROLE_ADMIN)
     await space.admin.identities.GrantRole(grant)
     askers = {"between others": space.client(await space.agent("three"))}
     askers["of a deleted agent"] = space.client(agents["gone01"])
     asked = {why: await client.ask("two", "well?", wait_seconds=0) for why, client in askers.items()}
     questions = {why: await client.ask_owner("well?", wait_seconds=0) for why, client in askers.items()}
+    roots = {why: await _root(space, each.turn_id) for why, each in asked.items()}
+    tokens = {
+        "between others": await _token(space, "three"),
+        "of a deleted agent": await _token(space, "gone01"),
+    }
     rename = UpdateAgentRequest(agent_ref=agents["former"].id, agent=AgentMessage(name="latter"))
     rename.update_mask.paths.append("name")
     await space.admin.agents.UpdateAgent(rename)
@@ -88,11 +100,24 @@ async def hide(space: Space) -> Asker:
         client = elsewhere.client(agents["abroad"])
         asked["another workspace"] = await client.ask("two", "well?", wait_seconds=0)
         questions["another workspace"] = await client.ask_owner("well?", wait_seconds=0)
+        roots["another workspace"] = await _root(elsewhere, asked["another workspace"].turn_id)
+        tokens["another workspace"] = await _token(elsewhere, "abroad")
     ids = {why: agents[name].id if name in agents else NO_ID for why, name in HIDDEN.items()}
     things: dict[str, dict[str, str]] = {}
     for field in THINGS:
         things[field] = {why: getattr(each, field) for why, each in asked.items()}
     things["escalation_id"] = {why: each.id for why, each in questions.items()}
+    things |= {"root_id": roots, "token_id": tokens}
     for of in things.values():
         of["never there"] = of["between others"][:4] + NEVER
     return Asker(space, asker, bob, ids, things)
+
+
+async def _root(space: Space, turn_id: str) -> str:
+    found = await space.admin.turns.GetTurn(GetTurnRequest(turn_id=turn_id))
+    return str(found.turn.root_id)
+
+
+async def _token(space: Space, agent: str) -> str:
+    found = await space.admin.identities.ListTokens(ListTokensRequest(agent=agent))
+    return str(found.tokens[0].id)

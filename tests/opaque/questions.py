@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import aiohttp
 import grpc.aio
 from hopline.runtime.v1 import tunnel_pb2 as pb
 from hopline.runtime.v1.tunnel_pb2_grpc import TunnelServiceStub
+from hopline_gateway.tools import TOOLS as OFFERED
 
 from tests.contract.walk import METHODS, Method
 from tests.opaque.hidden import FLEETING, HIDDEN, NO_ID, Asker
@@ -27,9 +29,27 @@ _THINGS = {
     "turn_id": "turn_id",
     "turn_ids": "turn_id",
     "escalation_id": "escalation_id",
+    "root_id": "root_id",
+    "token_id": "token_id",
+}
+# Fields of a message within a request that name an agent.
+_WITHIN = {"UpdateAgent": ("parent_agent_id", "reach")}
+# What looks like a reference and hides nothing.
+_NO_SECRET = {
+    "request_id": "the caller's own",
+    "user": "everyone of a workspace may know its people",
+    "owner_id": "everyone of a workspace may know its people",
+    "id": "is given by the mesh",
+    "plugin_id": "is given by the mesh",
+    "model_id": "a name of the workspace's catalogue",
+    "to": "a time in lists",
+    "parent_agent_id": "asked for where an agent is changed",
+    "reach": "asked for where an agent is changed",
 }
 # What else has to stand in a request, by the field's name.
 _FILLING: dict[str, Any] = {"text": "well?", "user": "alice", "role": 1, "name": "x"}
+# How fields are called that name something.
+_REFERS = re.compile(r"(^|_)(agents?|agent_ref|users?|to|reach|ids?|threads?|sessions?|turns?)$")
 _SERVED = {"registry": "registry", "relay": "relay", "quota": "quota"}
 
 
@@ -70,7 +90,7 @@ async def over_grpc(asker: Asker) -> AsyncIterator[list[Question]]:
     }
     for method in METHODS:
         package = method.service.full_name.split(".")[1]
-        if package not in _SERVED or method.descriptor.server_streaming:
+        if package not in _SERVED:
             continue
         for kind, token in (("agent", asker.agent.token), ("user", asker.person)):
             if kind in method.allowed:
@@ -83,14 +103,23 @@ async def over_grpc(asker: Asker) -> AsyncIterator[list[Question]]:
 def _of_method(
     asker: Asker, method: Method, channel: grpc.aio.Channel, kind: str, token: str
 ) -> Iterator[Question]:
-    rpc: Any = channel.unary_unary(method.path, None, method.response.FromString)
+    streams = method.descriptor.server_streaming
+    make: Any = channel.unary_stream if streams else channel.unary_unary
+    rpc: Any = make(method.path, None, method.response.FromString)
     metadata = (("authorization", f"Bearer {token}"),)
 
     def asking(field: str) -> Callable[[str], Awaitable[str]]:
         async def ask(reference: str) -> str:
-            return await _rpc_answer(rpc, request_of(method, field, reference), metadata, reference)
+            request = request_of(method, field, reference)
+            answer = _first_answer if streams else _rpc_answer
+            return await answer(rpc, request, metadata, reference)
 
         return ask
+
+    within = [f"agent.{name}" for name in _WITHIN.get(method.descriptor.name, ()) if kind == "user"]
+    for place in within:
+        for how, named in _references(asker, "agent"):
+            yield Question(f"gRPC {kind} {method.path} {place} {how}", named, asking(place))
 
     for field in method.request.DESCRIPTOR.fields:
         # A person calls from no session, whatever the request says.
@@ -118,9 +147,16 @@ def request_of(method: Method, field: str, reference: str) -> bytes:
             request.to.append("friend")
         elif each.name == "message_id" and field != "message_id":
             request.message_id = "msg_" + NO_ID[4:]
+    within, _, name = field.partition(".")
     if "update_mask" in described.fields_by_name:
-        request.update_mask.paths.append("description")
-    if described.fields_by_name[field].is_repeated:
+        request.update_mask.paths.append(name or "description")
+    if name:
+        inner = getattr(request, within)
+        if inner.DESCRIPTOR.fields_by_name[name].is_repeated:
+            getattr(inner, name).append(reference)
+        else:
+            setattr(inner, name, reference)
+    elif described.fields_by_name[field].is_repeated:
         getattr(request, field).append(reference)
     else:
         setattr(request, field, reference)
@@ -135,6 +171,47 @@ async def _rpc_answer(rpc: Any, raw: bytes, metadata: Any, reference: str) -> st
         told = [*(await made.initial_metadata()), *(error.trailing_metadata() or ())]
         shown = sorted((key, str(value)) for key, value in told if key.lower() not in FLEETING)
         return _plain(f"{error.code()} {error.details()} {shown}", reference)
+
+
+async def _first_answer(rpc: Any, raw: bytes, metadata: Any, reference: str) -> str:
+    """Return the first answer of a stream; one that says nothing is ended by its deadline."""
+    made = rpc(raw, metadata=metadata, timeout=1.0)
+    try:
+        return _plain(f"OK {await made.read()}", reference)
+    except grpc.aio.AioRpcError as error:
+        return _plain(f"{error.code()} {error.details()}", reference)
+    finally:
+        made.cancel()
+
+
+def unasked() -> list[str]:
+    """Return what of requests, and of the arguments of tools, names something and is not asked for."""
+    known = _AGENTS | _THINGS.keys() | _NO_SECRET.keys()
+    found = []
+    for method in METHODS:
+        if method.service.full_name.split(".")[1] in _SERVED and method.allowed & {"agent", "user", "plugin"}:
+            found += [
+                f"{method.path} {name}" for name in _names_in(method.request.DESCRIPTOR) if name not in known
+            ]
+    asked = {(tool, field) for tool, field, _ in TOOLS}
+    for tool, described in OFFERED.items():
+        for field in described.properties:
+            if _REFERS.search(field) and field not in _NO_SECRET and (tool, field) not in asked:
+                found.append(f"tool {tool} {field}")
+    return found
+
+
+def _names_in(described: Any) -> Iterator[str]:
+    for field in described.fields:
+        inner = field.message_type
+        if (
+            inner is not None
+            and inner.file.package.startswith("hopline")
+            and not inner.GetOptions().map_entry
+        ):
+            yield from _names_in(inner)
+        elif field.type == field.TYPE_STRING and _REFERS.search(field.name):
+            yield field.name
 
 
 # -- MCP -------------------------------------------------------------------------------------------

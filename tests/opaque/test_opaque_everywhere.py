@@ -12,6 +12,10 @@ from tests.opaque.hidden import Asker
 DOORS = [questions.over_grpc, questions.over_http, questions.over_stdio, questions.over_tunnel]
 
 
+def test_whatever_a_method_or_a_tool_can_name_is_asked_for() -> None:
+    assert questions.unasked() == []
+
+
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
 async def test_whatever_hides_it_the_whole_answer_is_the_same(asker: Asker, door: Any) -> None:
     different = []

@@ -24,8 +24,9 @@ DOORS = [questions.over_grpc, questions.over_http, questions.over_tunnel]
 async def test_the_time_of_an_answer_does_not_tell_what_is_hidden(asker: Asker, door: Any) -> None:
     told = {}
     async with door(asker) as found:
-        # A name and an id are looked up in the same map.
-        for question in (each for each in found if not each.name.endswith("by name")):
+        # A name and an id are looked up in the same map; a stream that says nothing lasts until its deadline.
+        timed = [each for each in found if not each.name.endswith("by name") and "/Watch" not in each.name]
+        for question in timed:
             if leaking := await leaks(question, asker.space.mesh.up.pid):
                 told[question.name] = leaking
     assert told == {}
