@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from hopline.relay.v1 import delegation_pb2 as turns_pb
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_relay import recovery
-from hopline_relay.domain.values import PULL_LEASE_SECONDS
+from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS
 from hopline_relay.store import seeding
 from hopline_relay.turns import ClaimedTurn
 
@@ -177,3 +178,23 @@ async def test_a_call_beside_a_turn_gives_its_slot_to_nobody_when_the_counters_w
     await bob.reply(taken.id)
     await beside
     assert not await cid_works.claim()
+
+
+async def test_a_turn_that_went_back_to_its_queue_counts_when_the_counters_are_rebuilt(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob, cy = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cy")
+    asked = await ada.ask(bob)
+    await (await mesh.worker(bob)).next()
+    await mesh.passes(LEASE_SECONDS + 1)
+    turn = await mesh.admin.turns.GetTurn(turns_pb.GetTurnRequest(turn_id=asked.turn_id))
+    assert turn.turn.status == pb.TURN_STATUS_QUEUED
+    assert not turn.turn.HasField("ended_at")
+    depth = (await bob.send(cy)).depth
+    assert depth == asked.depth + 1
+    await mesh.forget_counters(1_000)
+    assert (await bob.send(cy)).depth == depth
+    # And when it ends in its queue, before it has run again.
+    await ada.turns.Cancel(turns_pb.CancelRequest(turn_id=asked.turn_id))
+    await mesh.forget_counters(2_000)
+    assert (await bob.send(cy)).depth == depth

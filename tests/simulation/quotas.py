@@ -84,6 +84,7 @@ class Run:
 class Gone:
     """A turn that has run, once."""
 
+    id: str
     depth: int
     root: str
     when: Moment
@@ -302,7 +303,7 @@ class QuotaModel:
         if end.kind is not EndKind.DROPPED:
             now = self.clock.monotonic()
             when = Moment(now, now, self.clock.now())
-            self.gone.setdefault(run.agent, []).append(Gone(run.depth, run.root, when))
+            self.gone.setdefault(run.agent, []).append(Gone(run.id, run.depth, run.root, when))
         if end.kind is EndKind.REQUEUED:
             self.queued[end.turn_id] = run.agent
 
@@ -360,8 +361,19 @@ class QuotaModel:
         before, self.running = self.running, {}
         for turn, agent, depth, root, attempt, slot in rows:
             self.running[turn] = Run(turn, agent, depth, root, attempt, bool(slot), turn in waiting)
+        self._see_gone_again(record)
         self._forget_runs(record, before)
         self._keep_written_starts(record)
+
+    def _see_gone_again(self, record: Any) -> None:
+        """What ended in its queue may count from that end; what was never written does not."""
+        wall, now = self.clock.now(), self.clock.monotonic()
+        for gone in (gone for ends in self.gone.values() for gone in ends):
+            row = record.execute("SELECT ended_at FROM turns WHERE id = ?", (gone.id,)).fetchone()
+            if row is None or row[0] is None:
+                gone.when.low = -1e12
+            else:
+                gone.when.high = max(gone.when.high, now - max(0.0, wall - row[0]))
 
     def _forget_runs(self, record: Any, before: dict[str, Run]) -> None:
         """What ran and does not by the record has ended, or was never written as started."""
@@ -373,7 +385,7 @@ class QuotaModel:
             sure = row is not None and None not in row
             # One that is queued again counts only if its start was written, which is not known here.
             when = Moment(now if sure else -1e12, now, row[0] if sure else wall)
-            self.gone.setdefault(run.agent, []).append(Gone(run.depth, run.root, when))
+            self.gone.setdefault(run.agent, []).append(Gone(run.id, run.depth, run.root, when))
 
     def _keep_written_starts(self, record: Any) -> None:
         """Forget the starts that were never written: their charges went with the process."""

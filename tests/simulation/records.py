@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -18,8 +19,9 @@ _IDS = re.compile(r"(?:trn|msg|ses)_[0-9a-z]{26}")
 class Records:
     """Looks at what has been written since the last look, and at everything that is alive."""
 
-    def __init__(self, quotas: QuotaModel) -> None:
+    def __init__(self, quotas: QuotaModel, may_reach: Callable[[str, str], bool]) -> None:
         self._quotas = quotas
+        self._may_reach = may_reach
         self._seen = 0
         self._threads: Counter[str] = Counter()
         self._kept: set[tuple[str, str]] = set()
@@ -118,6 +120,10 @@ class Records:
         admitted = (charge.depth, charge.root, charge.day, charge.item.sender_id)
         require(found == admitted, f"{row['id']} is {found}, admitted as {admitted}")
         copies = self.query("SELECT recipient_id FROM deliveries WHERE message_id = ?", row["id"])
+        if row["seq"] == 1 and row["from_kind"] == "agent":
+            for copy in copies:
+                beyond = not self._may_reach(row["from_id"], copy["recipient_id"])
+                require(not beyond, f"{row['id']} went to {copy['recipient_id']}, beyond its sender's reach")
         require(
             sorted(copy["recipient_id"] for copy in copies)
             == sorted(r.agent_id for r in charge.item.recipients),
@@ -202,6 +208,7 @@ class Records:
         require(not self._quotas.queued, f"queued for ever: {sorted(self._quotas.queued)}")
         self._look_at_sums()
         self._look_at_the_chain()
+        self._look_at_workspaces()
 
     def _look_at_the_chain(self) -> None:
         """Every event is sealed, once, as it stands."""
@@ -227,6 +234,12 @@ class Records:
             require(
                 sealed[0]["n"] == head["audit_seq"], f"{head['audit_seq']} events, {sealed[0]['n']} sealed"
             )
+
+    def _look_at_workspaces(self) -> None:
+        """The stranger's workspace has nothing in it, whatever was tried from there and from here."""
+        for table in ("messages", "deliveries", "turns", "sessions", "threads", "debts"):
+            found = self.query(f"SELECT DISTINCT workspace_id FROM {table}")
+            require(len(found) <= 1, f"{table} holds rows of {len(found)} workspaces")
 
     def _look_at_sums(self) -> None:
         """What is counted is what was written, message by message."""

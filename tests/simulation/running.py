@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.simulation.actions import Actions
+from tests.simulation.changes import Changes
 from tests.simulation.quotas import Violation
 from tests.simulation.records import Records
 from tests.simulation.virtual import VirtualLoop
@@ -71,6 +72,7 @@ class Simulation:
         self.errors = _Errors()
         self.world: World
         self.actions: Actions
+        self.changes: Changes
         self.records: Records
         self.caps: list[int] = []
 
@@ -96,10 +98,11 @@ class Simulation:
         wall = _MIDNIGHT + rng.choice((-rng.random() * 3600, rng.random() * _DAY)) - self.loop.time()
         self.world = World(folder, self.loop, random.Random(rng.random()), wall, rng.getrandbits(32))
         await self.world.open()
-        members = [Member(self.world, name, *made) for name, made in cast.items()]
+        *members, stranger = [Member(self.world, name, *made) for name, made in cast.items()]
         person = Member(self.world, "the person", "", self.world.admin.token, "default")
-        self.records = Records(self.world.quotas)
         self.actions = Actions(self.world, members, person, rng)
+        self.changes = Changes(self.actions, stranger)
+        self.records = Records(self.world.quotas, self.changes.may_reach)
         await self._set_policy(self._policy(windows=True))
 
     async def _close(self) -> None:
@@ -165,6 +168,9 @@ class Simulation:
             actions.prompt: 3,
             actions.person_cancels: 1,
             actions.pause: 0.7,
+            self.changes.recreate: 0.3,
+            self.changes.change_reach: 0.7,
+            self.changes.cross: 3,
             self._tick: 12,
             self._sleep_long: 0.7,
             self._set_clock: 0.3,
@@ -187,6 +193,7 @@ class Simulation:
             raise Violation(wrong[0])
         self.records.thread_cap = max(self.caps)
         self.records.look()
+        self.changes.looked()
         del self.caps[:-1]
 
     # -- time --------------------------------------------------------------------------------------

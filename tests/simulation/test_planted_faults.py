@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hopline_directory import Directory
+from hopline_directory import rules as directory_rules
 from hopline_quota.domain import rails
 from hopline_quota.domain.values import Begin
 from hopline_quota.store.memory import MemoryStore
@@ -15,6 +17,7 @@ from hopline_relay.store.schema import audit_events
 from sqlalchemy import bindparam, update
 
 from tests.simulation.running import play
+from tests.simulation.world import STRANGER
 
 SEEDS, STEPS = 20, 300
 
@@ -84,9 +87,31 @@ def refusals_counted_in_sealed_rows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(refusals, "_RECOUNT", unguarded.values(details=bindparam("new_details")))
 
 
+def reach_ignored(patch: pytest.MonkeyPatch) -> None:
+    true = directory_rules.why_unknown
+    patch.setattr(
+        directory_rules,
+        "why_unknown",
+        lambda role, crew, reach, other: true(role, crew, frozenset(), other),
+    )
+
+
+def workspaces_crossed(patch: pytest.MonkeyPatch) -> None:
+    true = Directory._one
+
+    def one(self: Any, view: Any, ref: str) -> Any:
+        strangers = (workspace.agents.get(ref) for workspace in self._state.workspaces.values())
+        found = next((agent for agent in strangers if agent is not None and agent.name == STRANGER), None)
+        return found or true(self, view, ref)
+
+    patch.setattr(Directory, "_one", one)
+
+
 @pytest.mark.parametrize(
     "fault",
     [
+        reach_ignored,
+        workspaces_crossed,
         depth_off_by_one,
         backlog_off_by_one,
         one_slot_too_many,

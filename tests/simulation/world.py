@@ -33,6 +33,7 @@ CAST: dict[str, dict[str, Any]] = {
     "fay": {},
     "gus": {},
 }
+STRANGER = "zed"  # alone in a workspace of its own
 CREW = ("ada", "bo", "cy")
 _START = 1_767_225_600.0  # midnight UTC
 
@@ -132,6 +133,8 @@ async def prepare(folder: Path, loop: VirtualLoop) -> dict[str, tuple[str, str]]
             values["parent_agent_id"] = made[parent][0]
         agent = await world.agent(name, **values)
         made[name] = (agent.id, agent.token)
+    stranger = await world.foreign_agent(STRANGER)
+    made[STRANGER] = (stranger.id, stranger.token)
     await world.close()
     return made
 

@@ -193,7 +193,7 @@ class Views:
         )
         if row.started_at is not None:
             turn.started_at.CopyFrom(to_timestamp(row.started_at))
-        if row.ended_at is not None:
+        if row.ended_at is not None and row.state != "queued":
             turn.ended_at.CopyFrom(to_timestamp(row.ended_at))
         if row.error_code:
             turn.error.code, turn.error.message = row.error_code, row.error_message

@@ -125,7 +125,7 @@ def _unfinished(connection: Connection, bounds: Bounds, caused: Sequence[Record]
     return {
         row.thread_id
         for row in caused
-        if row.ended_at is None or row.ended_at >= bounds.before or row.id in open_ or row.root_id in alive
+        if row.due_at is not None or row.ended_at >= bounds.before or row.id in open_ or row.root_id in alive
     }
 
 
@@ -136,7 +136,8 @@ def _alive_roots(connection: Connection, bounds: Bounds, ids: set[str]) -> Itera
     query = select(turns.c.root_id).where(
         turns.c.workspace_id == bounds.workspace_id,
         turns.c.root_id.in_(sorted(ids)),
-        or_(turns.c.ended_at.is_(None), turns.c.ended_at >= bounds.alive),
+        # Whatever has not ended is due at some time; one that is queued again keeps the end of its last run.
+        or_(turns.c.due_at.is_not(None), turns.c.ended_at >= bounds.alive),
     )
     return connection.execute(query.distinct()).scalars()
 
@@ -205,6 +206,7 @@ def left_turns(book: Book, bounds: Bounds, after: float) -> Forgotten:
             turns.c.workspace_id == bounds.workspace_id,
             turns.c.ended_at >= after,
             turns.c.ended_at < bounds.before,
+            turns.c.due_at.is_(None),
             ~message,
         )
         .order_by(turns.c.ended_at)

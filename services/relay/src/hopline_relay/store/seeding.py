@@ -9,11 +9,19 @@ from typing import Any, Final, NamedTuple
 from hopline.quota.v1 import admission_pb2 as pb
 from hopline_rpc.clock import to_timestamp, utc_day
 from hopline_rpc.ids import encode
-from sqlalchemy import Connection, and_, func, select, update
+from sqlalchemy import Connection, and_, func, or_, select, update
 
 from hopline_relay.store import roots as roots_store
 from hopline_relay.store.book import Book
-from hopline_relay.store.schema import credit_accounts, deliveries, messages, quota_epochs, turns, waits
+from hopline_relay.store.schema import (
+    QUEUED,
+    credit_accounts,
+    deliveries,
+    messages,
+    quota_epochs,
+    turns,
+    waits,
+)
 from hopline_relay.store.sql import insert
 
 _EPOCH_ROW: Final = 1
@@ -135,9 +143,11 @@ def _add_live(connection: Connection, seed: pb.SeedRequest) -> dict[str, set[str
 def _add_ended(connection: Connection, seed: pb.SeedRequest, workspace_id: str, since: float) -> set[str]:
     """Add what ended within the causality window; returns the roots."""
     roots = set()
-    # A turn that was queued until it ended has never run, and so started nothing.
+    # A turn that was queued until it ended never ran, and so started nothing; one that is queued again did.
     query = select(*_COLUMNS).where(
-        turns.c.workspace_id == workspace_id, turns.c.ended_at >= since, turns.c.started_at.is_not(None)
+        turns.c.workspace_id == workspace_id,
+        turns.c.ended_at >= since,
+        or_(turns.c.started_at.is_not(None), turns.c.state == QUEUED),
     )
     for row in connection.execute(query):
         _turn(seed, row).ended_at.CopyFrom(to_timestamp(row.ended_at))

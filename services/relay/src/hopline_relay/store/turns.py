@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, exists, or_, update
+from sqlalchemy import Connection, and_, bindparam, case, exists, or_, update
 
 from hopline_relay.domain.batches import held_by_worker, rides
 from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.store.batches import beside
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
-from hopline_relay.store.schema import EMPTY, RUNNING, deliveries, sessions, turns
+from hopline_relay.store.schema import EMPTY, QUEUED, RUNNING, deliveries, sessions, turns
 from hopline_relay.store.sql import Record, Statement
 
 # Not yet answered or given up. Spelled out: a list cannot be bound for many rows at once.
@@ -60,6 +60,8 @@ _FINISH = Statement(
     .where(turns.c.workspace_id == bindparam("workspace"), turns.c.id == bindparam("turn"))
     .values(
         state=bindparam("new_state"),
+        # One that ends in its queue may have run before it was put back there.
+        started_at=case((turns.c.state == QUEUED, turns.c.ended_at), else_=turns.c.started_at),
         ended_at=bindparam("at"),
         lease_until=None,
         due_at=None,
@@ -229,6 +231,7 @@ _CHANGED = (
     "instance_id",
     "slot",
     "started_at",
+    "ended_at",
     "lease_until",
     "deadline_at",
     "due_at",
@@ -355,6 +358,7 @@ def running(start: Start, instance_id: str) -> dict[str, Any]:
         "instance_id": instance_id,
         "slot": start.slot,
         "started_at": start.started_at,
+        "ended_at": None,
         "lease_until": start.lease_until,
         "deadline_at": start.deadline_at,
         "due_at": min(start.lease_until, start.deadline_at),
@@ -429,6 +433,8 @@ _REQUEUE = Statement(
         run_session_id="",
         slot=False,
         started_at=None,
+        # It has run until now: rebuilt counters have to know, as those that were lost did.
+        ended_at=bindparam("at"),
         lease_until=None,
         deadline_at=bindparam("deadline"),
         due_at=bindparam("deadline"),
@@ -454,6 +460,7 @@ def requeue(book: Book, rows: Sequence[Record], queue_seconds: Any, *, free: boo
                 "workspace": row.workspace_id,
                 "turn": row.id,
                 "new_attempt": row.attempt - (row.id in freed),
+                "at": book.now,
                 "deadline": book.now + queue_seconds(row.workspace_id),
             }
             for row in rows
