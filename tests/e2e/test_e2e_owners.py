@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import json
 import sys
 import uuid
 from typing import Any
 
 import pytest
+from aiohttp import web
 from hopline.registry.v1 import agent_pb2
 from hopline_client import Escalation, HoplineError
 
-from tests.support.mesh_process import MeshProcess, Processes, Space, call, refused, until
+from tests.support.hooks import served
+from tests.support.mesh_process import SECONDS, MeshProcess, Processes, Space, call, refused, until
 
 MODES = ("legacy", "2026-07-28")
 # A command for a turn: it asks its owner through `hopline mcp` and prints what comes back.
@@ -176,3 +180,28 @@ async def test_a_kill_around_a_question_or_its_answer_loses_and_doubles_nothing(
 def _only(mesh: MeshProcess) -> tuple[str]:
     [(identifier,)] = mesh.rows("SELECT id FROM escalations")
     return (identifier,)
+
+
+async def test_an_owner_with_a_webhook_is_told_under_a_signature(mesh: MeshProcess, space: Space) -> None:
+    (ada,) = await space.agents("ada")
+    heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+
+    async def hook(request: web.Request) -> web.Response:
+        heard.put_nowait((request.headers["Hopline-Signature"], await request.read()))
+        return web.Response(status=204)
+
+    secret = mesh.processes.folder / "hook.secret"
+    secret.write_text("a secret of sixteen\n")
+    async with served(hook) as url:
+        words = ("user", "set", "admin", "--webhook", url, "--webhook-secret-file", str(secret))
+        changed = await mesh.cli(*words, "--workspace", space.name)
+        assert changed["has_webhook"]
+        asked = await space.client(ada).ask_owner("Go?", wait_seconds=0)
+        signature, body = await asyncio.wait_for(heard.get(), SECONDS)
+    at = signature.partition(",")[0].removeprefix("t=")
+    expected = hmac.new(b"a secret of sixteen", f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+    assert signature == f"t={at},v1={expected}"
+    assert json.loads(body)["escalation"]["id"] == asked.id
+    listed = await asyncio.to_thread(mesh.hopline, "user", "list", "--json", "--workspace", space.name)
+    assert "secret of sixteen" not in listed.stdout + str(await space.events())
+    assert url not in listed.stdout + str(await space.events())

@@ -140,6 +140,8 @@ async def test_a_registry_of_before_gets_the_looks_of_its_slugs(tmp_path: Path) 
         record.execute("DROP INDEX agents_by_look")
         for column in ("slug_look", "former_names"):
             record.execute(f"ALTER TABLE agents DROP COLUMN {column}")
+        for column in ("webhook_url", "webhook_secret"):
+            record.execute(f"ALTER TABLE users DROP COLUMN {column}")
         record.execute("UPDATE alembic_version SET version_num = '0001'")
     record.close()
     rig = await Rig.open(tmp_path, rig.clock)

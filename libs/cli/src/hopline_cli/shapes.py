@@ -98,8 +98,13 @@ def usage(value: usage_pb2.GetUsageResponse, where: session_pb2.GetContextRespon
 
 
 def user(value: identity_pb2.User) -> Json:
-    """Return `{id, name, created_at}`."""
-    return {"id": value.id, "name": value.name, "created_at": time(value, "created_at")}
+    """Return `{id, name, has_webhook, created_at}`."""
+    return {
+        "id": value.id,
+        "name": value.name,
+        "has_webhook": value.has_webhook,
+        "created_at": time(value, "created_at"),
+    }
 
 
 def role(value: int) -> str:

@@ -151,7 +151,7 @@ def relation_number(relation: Relation) -> visibility_pb2.Relation.ValueType:
 
 def user_record(workspace_id: str, user: identity_pb2.User) -> UserRecord:
     """Read a user."""
-    return UserRecord(user.id, workspace_id, user.name, from_timestamp(user.created_at))
+    return UserRecord(user.id, workspace_id, user.name, from_timestamp(user.created_at), user.has_webhook)
 
 
 def workspace_record(workspace: workspace_pb2.Workspace) -> WorkspaceRecord:
@@ -196,7 +196,9 @@ def parse_rate(text: str) -> Rate | None:
 
 def user_message(user: UserRecord) -> identity_pb2.User:
     """Write a user."""
-    return identity_pb2.User(id=user.id, name=user.name, created_at=to_timestamp(user.created_at))
+    return identity_pb2.User(
+        id=user.id, name=user.name, created_at=to_timestamp(user.created_at), has_webhook=user.has_webhook
+    )
 
 
 def workspace_message(workspace: WorkspaceRecord) -> workspace_pb2.Workspace:

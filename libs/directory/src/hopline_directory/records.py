@@ -41,6 +41,8 @@ class UserRecord:
     workspace_id: str
     name: str
     created_at: float
+    # Whether they are told elsewhere of what their agents ask them.
+    has_webhook: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from hopline_registry.store import feed as feed_rows
 from hopline_registry.store import tokens as token_rows
 from hopline_registry.store.view import snapshot
 from hopline_registry.tokens import Tokens
+from hopline_registry.webhooks import Webhooks
 from hopline_registry.workspaces import Workspaces
 
 log = logging.getLogger("hopline.registry")
@@ -108,7 +109,7 @@ class Registry:
         server.add(add_WorkspaceServiceServicer_to_server, WorkspaceServicer(Workspaces(core), pager))
         server.add(
             add_IdentityServiceServicer_to_server,
-            IdentityServicer(self._identity, self._keys, People(core), self._tokens, pager),
+            IdentityServicer(self._identity, self._keys, People(core), self._tokens, Webhooks(core), pager),
         )
         server.add(add_AgentServiceServicer_to_server, AgentServicer(Agents(core), pager))
         server.add(

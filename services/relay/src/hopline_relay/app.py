@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Final
 
 from hopline.relay.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
@@ -33,7 +34,9 @@ from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.handover import HandOver
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
+from hopline_relay.owner_notices import OwnerNotices
 from hopline_relay.owners import Owners
+from hopline_relay.posting import HttpPoster
 from hopline_relay.questions import Questions
 from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
@@ -140,8 +143,13 @@ class Relay:
         slots, views = Slots(admission, signals, clock), Views(directory)
         self._taking = taking = Taking(journal, endings, hand_over)
         asks = Asks(journal, directory, sends, waits, hand_over, taking, slots, inboxes, views, ids, clock)
+        poster = HttpPoster(
+            loopback=wiring.embedded or settings.webhook_private, private=settings.webhook_private
+        )
+        self.notices = notices = OwnerNotices(journal, directory, registry, poster, clock, random.random)
+        escalations.on_notice = notices.wake
         questions = Questions(
-            journal, directory, waits, hand_over, taking, slots, inboxes, views, settings, ids, clock
+            journal, directory, waits, hand_over, taking, slots, inboxes, views, notices, settings, ids, clock
         )
         pager = Pager()
         letters = DeadLetters(journal, directory, signals, views, pager, ids, clock)
@@ -220,6 +228,7 @@ class Relay:
         self.retention.start()
         self.dispatcher.start()
         self.sweep.start()
+        self.notices.start()
 
     async def ready(self) -> bool:
         """Tell whether the store answers and the registry is heard of."""
@@ -241,6 +250,7 @@ class Relay:
         await self.server.stop()
         if self._started:
             await self.sweep.close()
+            await self.notices.close()
             await self._takeover.close()
             await self.retention.close()
             await self.sealer.close()

@@ -6,7 +6,7 @@ The end, its message and the wake of the agent are one transaction. The first en
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -22,7 +22,7 @@ from hopline_relay.domain.values import MESH, Actor
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
-from hopline_relay.store import escalating, queues
+from hopline_relay.store import escalating, noticing, queues
 from hopline_relay.store.book import Book
 from hopline_relay.store.escalating import Key
 from hopline_relay.store.outgoing import Copy, Outgoing
@@ -81,6 +81,8 @@ class EscalationEnds:
         self._clock = clock
         self._look_seconds = min(_LOOK_SECONDS, lifetime / 10)
         self._look_at = clock.monotonic()
+        # Called when an owner is to be told of a question.
+        self.on_notice: Callable[[], None] = lambda: None
         # Cancelled turns whose questions could not be withdrawn yet.
         self._left: list[Record] = []
 
@@ -194,7 +196,11 @@ class EscalationEnds:
         )
         moved = [row for row in rows if row.owner_id != owner_id]
         if moved:
-            await self._journal.write(lambda book: _move(book, moved, owner_id))
+            owner = self._directory.user(workspace_id, owner_id)
+            tells = owner is not None and owner.has_webhook
+            fresh = {row.id: self._ids.new_id("ntc") for row in moved if tells}
+            await self._journal.write(lambda book: _move(book, moved, owner_id, fresh))
+            self.on_notice()
 
     async def catch_up(self) -> None:
         """Do what was missed while no process of the relay was there."""
@@ -249,12 +255,14 @@ def _message(row: Record, end: End, message_id: str, copy: Copy, queue_seconds: 
     )
 
 
-def _move(book: Book, rows: Sequence[Record], owner_id: str) -> None:
+def _move(book: Book, rows: Sequence[Record], owner_id: str, notices: Mapping[str, str]) -> None:
     for row in rows:
         now = escalating.find(book.connection, (row.workspace_id, row.id), lock=True)
         if now is not None and now.state == "pending" and now.owner_id != owner_id:
             escalating.move(book.connection, now, owner_id)
             note_escalation(book, now, "escalation.moved", MESH, {"new_owner_id": owner_id})
+            if now.id in notices:
+                noticing.add(book.connection, (now.workspace_id, notices[now.id]), now.id, owner_id, book.now)
 
 
 def _note(book: Book, row: Record, action: str, actor: Actor, reason: str = "") -> None:

@@ -26,9 +26,10 @@ from hopline_relay.domain.values import Actor, clamp_wait, sibling
 from hopline_relay.escalation_ends import note_escalation
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import Journal
+from hopline_relay.owner_notices import OwnerNotices
 from hopline_relay.settings import RelaySettings
 from hopline_relay.slots import Slots
-from hopline_relay.store import escalating, queues, waiting, wakes
+from hopline_relay.store import escalating, noticing, queues, waiting, wakes
 from hopline_relay.store import sessions as session_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.copies import copies_of
@@ -72,6 +73,7 @@ class Questions:
         slots: Slots,
         inboxes: Inboxes,
         views: Views,
+        notices: OwnerNotices,
         settings: RelaySettings,
         ids: IdMaker,
         clock: Clock,
@@ -84,6 +86,7 @@ class Questions:
         self._slots = slots
         self._inboxes = inboxes
         self._views = views
+        self._notices = notices
         self._settings = settings
         self._ids = ids
         self._clock = clock
@@ -106,6 +109,7 @@ class Questions:
             raise
         if standing.inbox is not None and standing.inbox.id:
             self._inboxes.remember(standing.inbox)
+        self._notices.wake()
         point("escalation.asked")
         return await self._see(principal, row, waiter, clamp_wait(wait_seconds))
 
@@ -242,6 +246,10 @@ class Questions:
         write(book, [outgoing])
         row = escalating.add(book.connection, self._row(book, question, outgoing, cause, owner_id))
         note_escalation(book, row, "escalation.asked", actor, {})
+        owner = self._directory.user(principal.workspace_id, owner_id)
+        if owner is not None and owner.has_webhook:
+            notice = (principal.workspace_id, sibling("ntc", message_id))
+            noticing.add(book.connection, notice, row.id, owner_id, book.now)
         return row
 
     def _owner(self, book: Book, principal: Principal, standing: Standing) -> str:

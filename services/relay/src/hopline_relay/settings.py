@@ -20,3 +20,6 @@ class RelaySettings(ServiceSettings):
     escalation_seconds: float = Field(default=86_400, ge=1, le=31_536_000)
     escalations_per_agent: int = Field(default=20, ge=1, le=10_000)
     escalations_per_session: int = Field(default=5, ge=1, le=10_000)
+    # Whether webhooks may call private networks; without it the mesh calls its own machine only where one
+    # process is the whole of it.
+    webhook_private: bool = False

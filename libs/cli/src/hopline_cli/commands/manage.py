@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from hopline_cli.output import Output
 from hopline_cli.secret import save_token
 from hopline_cli.times import UNITS
-from hopline_cli.verbs import Cursor, Limit, TokenFile, command
+from hopline_cli.verbs import Cursor, Limit, TokenFile, command, text_or_file
 
 if TYPE_CHECKING:
     from hopline_cli.mesh import Mesh
@@ -65,6 +66,37 @@ async def create_user(mesh: Mesh, out: Output, name: str, token_file: TokenFile 
     found = {**shapes.user(made.user), "token": made.token}
     kept = save_token(token_file, made.token)
     out.result(found, f"user {name} ({found['id']}) created", kept)
+
+
+@command(user, "set")
+async def set_user(
+    mesh: Mesh,
+    out: Output,
+    name: Annotated[str, typer.Argument(metavar="USER")],
+    webhook: Annotated[
+        str, typer.Option(metavar="URL", help="Tell them here of what their agents ask; none: nowhere.")
+    ],
+    webhook_secret_file: Annotated[
+        Path | None,
+        typer.Option(metavar="F", help="Holds the secret that signs what is sent.", show_default=False),
+    ] = None,
+) -> None:
+    """Set where a person is told of what their agents ask; address and secret are shown to nobody."""
+    from hopline.registry.v1 import identity_pb2 as pb
+
+    from hopline_cli import shapes
+
+    url = "" if webhook == "none" else webhook
+    if url and webhook_secret_file is None:
+        raise typer.BadParameter(
+            "is needed with --webhook URL: a file with 16 to 256 bytes of text, one line",
+            param_hint="--webhook-secret-file",
+        )
+    secret = text_or_file(f"@{webhook_secret_file}", "--webhook-secret-file") if url else ""
+    request = pb.SetUserWebhookRequest(user=name, url=url, secret=(secret or "").strip())
+    changed = (await mesh.identities.SetUserWebhook(request)).user
+    said = "is told of what their agents ask" if changed.has_webhook else "has no webhook"
+    out.result(shapes.user(changed), f"{changed.name} {said}")
 
 
 @command(user, "list")

@@ -17,6 +17,7 @@ from hopline_rpc.paging import Pager, page_size
 from hopline_registry import people, tokens
 from hopline_registry.identity import Identity
 from hopline_registry.keys import Keys
+from hopline_registry.webhooks import Webhooks
 
 
 class IdentityServicer(IdentityServiceServicer):
@@ -28,12 +29,14 @@ class IdentityServicer(IdentityServiceServicer):
         keys: Keys,
         folk: people.People,
         credentials: tokens.Tokens,
+        hooks: Webhooks,
         pager: Pager,
     ) -> None:
         self._identity = identity
         self._keys = keys
         self._people = folk
         self._tokens = credentials
+        self._webhooks = hooks
         self._pager = pager
 
     async def Authenticate(self, request: pb.AuthenticateRequest, context: Any) -> pb.AuthenticateResponse:
@@ -69,6 +72,18 @@ class IdentityServicer(IdentityServiceServicer):
             users=[user_message(user) for user in found[:size]],
             next_page_token=self._pager.token(query, [found[size - 1].name]) if len(found) > size else "",
         )
+
+    async def SetUserWebhook(
+        self, request: pb.SetUserWebhookRequest, context: Any
+    ) -> pb.SetUserWebhookResponse:
+        user = await self._webhooks.set(current_principal(), request)
+        return pb.SetUserWebhookResponse(user=user_message(user))
+
+    async def GetUserWebhook(
+        self, request: pb.GetUserWebhookRequest, context: Any
+    ) -> pb.GetUserWebhookResponse:
+        found = await self._webhooks.get(request)
+        return pb.GetUserWebhookResponse(url=found.url, secret=found.secret)
 
     async def GrantRole(self, request: pb.GrantRoleRequest, context: Any) -> pb.GrantRoleResponse:
         grant = await self._people.grant(current_principal(), request.user, request.agent, int(request.role))

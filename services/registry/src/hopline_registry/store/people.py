@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hopline_directory import UserRecord
 from sqlalchemy import ColumnElement, Connection, select, tuple_
@@ -40,7 +41,31 @@ def user_by_id(conn: Connection, workspace_id: str, user_id: str) -> UserRecord 
 
 def _user(conn: Connection, workspace_id: str, condition: ColumnElement[bool]) -> UserRecord | None:
     row = conn.execute(select(users).where(users.c.workspace_id == workspace_id, condition)).first()
-    return None if row is None else UserRecord(row.id, row.workspace_id, row.name, row.created_at)
+    return None if row is None else user_record(row)
+
+
+def user_record(row: Any) -> UserRecord:
+    """Return a person as everybody may see them: whether there is a webhook, not where."""
+    return UserRecord(row.id, row.workspace_id, row.name, row.created_at, bool(row.webhook_url))
+
+
+def set_webhook(conn: Connection, user: UserRecord, url: str, secret: str) -> UserRecord:
+    """Set a person's webhook; empty for none."""
+    conn.execute(
+        users.update()
+        .where(users.c.workspace_id == user.workspace_id, users.c.id == user.id)
+        .values(webhook_url=url, webhook_secret=secret)
+    )
+    return dataclasses.replace(user, has_webhook=bool(url))
+
+
+def webhook_of(conn: Connection, workspace_id: str, user_id: str) -> tuple[str, str] | None:
+    """Return the address and the secret of a person's webhook."""
+    query = select(users.c.webhook_url, users.c.webhook_secret).where(
+        users.c.workspace_id == workspace_id, users.c.id == user_id
+    )
+    row = conn.execute(query).first()
+    return None if row is None else (row.webhook_url, row.webhook_secret)
 
 
 def users_after(conn: Connection, workspace_id: str, after: str, limit: int) -> Sequence[UserRecord]:
@@ -51,7 +76,7 @@ def users_after(conn: Connection, workspace_id: str, after: str, limit: int) -> 
         .order_by(users.c.name)
         .limit(limit)
     )
-    return [UserRecord(row.id, row.workspace_id, row.name, row.created_at) for row in conn.execute(query)]
+    return [user_record(row) for row in conn.execute(query)]
 
 
 def roles_of(conn: Connection, workspace_id: str, user_id: str) -> dict[str, int]:

@@ -43,6 +43,9 @@ users: Final = Table(
     Column("workspace_id", Text, nullable=False),
     Column("id", Text, nullable=False),
     Column("name", Text, nullable=False),
+    # Where the person hears of what their agents ask, and what signs it; empty for none.
+    Column("webhook_url", Text, nullable=False, server_default=""),
+    Column("webhook_secret", Text, nullable=False, server_default=""),
     Column("created_at", Float, nullable=False),
     PrimaryKeyConstraint("workspace_id", "id"),
     UniqueConstraint("workspace_id", "name"),

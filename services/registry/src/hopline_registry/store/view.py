@@ -8,12 +8,13 @@ from google.protobuf import json_format
 from hopline.registry.v1.identity_pb2 import RoleGrant, SigningKey, Token
 from hopline.registry.v1.visibility_pb2 import Change, WatchChangesResponse
 from hopline.registry.v1.workspace_pb2 import Policy
-from hopline_directory import UserRecord, WorkspaceRecord
+from hopline_directory import WorkspaceRecord
 from hopline_directory.convert import agent_message, user_message, workspace_message
 from hopline_rpc.clock import to_timestamp
 from sqlalchemy import Connection, select
 
 from hopline_registry.store import agents, feed, schema, tokens
+from hopline_registry.store.people import user_record
 
 
 def snapshot(conn: Connection, revoked_since: float) -> WatchChangesResponse:
@@ -40,7 +41,7 @@ def _workspaces(conn: Connection) -> Iterator[Change]:
 
 def _people(conn: Connection) -> Iterator[Change]:
     for row in conn.execute(select(schema.users)):
-        user = UserRecord(row.id, row.workspace_id, row.name, row.created_at)
+        user = user_record(row)
         yield Change(workspace_id=user.workspace_id, user=user_message(user))
     for row in conn.execute(select(schema.roles)):
         grant = RoleGrant(user_id=row.user_id, agent_id=row.agent_id, role=row.role)

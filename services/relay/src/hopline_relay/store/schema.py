@@ -449,6 +449,19 @@ escalations = Table(
     ),
 )
 
+# What owners are still to be told of by their webhooks: a row goes once it was told, or given up.
+notices = Table(
+    "notices",
+    metadata,
+    _key("workspace_id"),
+    _key("id"),
+    _id("escalation_id"),
+    _id("owner_id"),
+    _number("attempts"),
+    Column("due_at", Float, nullable=False),
+    Index("notices_due", "due_at"),
+)
+
 # How often a worker of the agent has attached: part of what makes old frames stale.
 attachments = Table(
     "attachments",
