@@ -157,7 +157,15 @@ def test_everything_that_happened_can_be_looked_at_as_text_and_as_json(reader: R
     threads = json.loads(reader.shell("hopline threads --json"))["threads"]
     block = block.replace("THREAD_ID", threads[0]["id"]).replace("TURN_ID", turn["turn_id"])
     lines = [shlex.split(line, comments=True) for line in block.splitlines()]
-    assert [words[1] for words in lines] == ["threads", "thread", "sessions", "usage", "audit", "trace"]
+    assert [words[1] for words in lines] == [
+        "threads",
+        "thread",
+        "sessions",
+        "usage",
+        "escalations",
+        "audit",
+        "trace",
+    ]
     commands = [shlex.join([*words, *more]) for words in lines for more in ((), ("--json",))]
     with ThreadPoolExecutor(2) as pool:
         printed = list(pool.map(reader.shell, commands))
