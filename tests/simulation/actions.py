@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from hopline.relay.v1 import dead_letter_pb2 as letters_pb
 from hopline.relay.v1 import delegation_pb2 as turns_pb
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1 import session_pb2
@@ -476,6 +477,31 @@ class Actions:
         """Have a person cancel a turn that somebody asked for."""
         request = turns_pb.CancelRequest(turn_id=self.some(self.memories[self.one().id].asked))
         self.call("the person", f"cancels {request.turn_id[-6:]}", self.person.turns.Cancel(request))
+
+    def look_at_dead(self) -> None:
+        """Have a person look at what the mesh has given up."""
+        memory = self.memories[self.person.id]
+
+        def then(answer: Any) -> None:
+            self.story.did["dead letters seen"] += len(answer.dead_letters)
+            for letter in answer.dead_letters:
+                memory.keep(memory.inbox, letter.turn_id)
+
+        request = letters_pb.ListDeadLettersRequest(page_size=5)
+        self.call("the person", "looks-at-dead letters", self.person.letters.ListDeadLetters(request), then)
+
+    def act_on_dead(self) -> None:
+        """Have a person send dead letters again, or strike them off; now and then what is dead no more."""
+        memory = self.memories[self.person.id]
+        if not memory.inbox:
+            return self.look_at_dead()
+        ids = sorted({self.some(memory.inbox), self.some(memory.inbox)})
+        letters = self.person.letters
+        if self.rng.random() < 0.7:
+            work = letters.RetryDeadLetters(letters_pb.RetryDeadLettersRequest(turn_ids=ids))
+            return self.call("the person", f"retries {len(ids)} dead letters", work)
+        work = letters.PurgeDeadLetters(letters_pb.PurgeDeadLettersRequest(turn_ids=ids))
+        return self.call("the person", f"purges {len(ids)} dead letters", work)
 
     def pause(self) -> None:
         """Pause an agent, or resume one."""

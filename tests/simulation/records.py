@@ -53,6 +53,7 @@ class Records:
         self._look_at_messages()
         live = self.query("SELECT * FROM turns WHERE due_at IS NOT NULL")
         self._look_at_turns(live)
+        self._look_at_batches(live)
         self._look_at_debts({row["id"] for row in live})
         self._look_at_slots(live)
 
@@ -161,8 +162,22 @@ class Records:
         """Tell whether a message was pulled from within a worker's turn that has ended: the sweep ends it."""
         if not row["batch_id"] or row["batch_id"] == row["id"]:
             return False
-        found = self.query("SELECT state, batch_id FROM turns WHERE id = ?", row["batch_id"])
-        return bool(found) and not found[0]["batch_id"] and found[0]["state"] != "running"
+        found = self.query("SELECT state, run_session_id FROM turns WHERE id = ?", row["batch_id"])
+        return bool(found) and not found[0]["run_session_id"] and found[0]["state"] != "running"
+
+    def _look_at_batches(self, live: list[sqlite3.Row]) -> None:
+        """What rides along runs exactly as long as the turn that a worker holds."""
+        running = {row["id"]: row for row in live if row["state"] == "running"}
+        for row in running.values():
+            if row["run_session_id"] or row["batch_id"] in ("", row["id"]):
+                continue
+            lead = running.get(row["batch_id"])
+            require(lead is not None, f"{row['id']} rides along with {row['batch_id']}, which does not run")
+            require(not row["slot"], f"{row['id']} rides along and holds a slot of its own")
+            require(
+                lead is None or lead["session_id"] == row["session_id"],
+                f"{row['id']} rides along with a turn of another session",
+            )
 
     def _look_at_slots(self, live: list[sqlite3.Row]) -> None:
         """What the quota service counts is what the record holds, once all has been told."""
@@ -183,6 +198,16 @@ class Records:
     # -- debts -------------------------------------------------------------------------------------
 
     def _look_at_debts(self, live: set[str]) -> None:
+        left = self.query(
+            "SELECT d.turn_id FROM debts d JOIN turns t ON t.id = d.creditor_turn_id"
+            " WHERE d.state = 'open' AND t.state = 'canceled'"
+        )
+        require(not left, f"asked for by a turn that was cancelled: {[row['turn_id'] for row in left]}")
+        dead = self.query(
+            "SELECT d.message_id FROM deliveries d JOIN turns t ON t.id = d.turn_id"
+            " WHERE d.state = 'dead' AND t.ended_at IS NULL"
+        )
+        require(not dead, f"dead and going on: {[row['message_id'] for row in dead]}")
         for row in self.query("SELECT * FROM debts"):
             turn, outcome = row["turn_id"], (row["state"], row["reply_message_id"], row["error_code"])
             if row["state"] == "open":

@@ -167,6 +167,8 @@ class Simulation:
             actions.lose_worker: 1.5,
             actions.prompt: 3,
             actions.person_cancels: 1,
+            actions.look_at_dead: 1,
+            actions.act_on_dead: 1.5,
             actions.pause: 0.7,
             self.changes.recreate: 0.3,
             self.changes.change_reach: 0.7,
@@ -240,6 +242,7 @@ class Simulation:
             "turn_seconds": rng.choice((60, 3600)),
             "queue_seconds": rng.choice((120, 3600, 86_400)),
             "agents": 25,
+            "batch_inbox": rng.random() < 0.5,
             "refusals": "0",
         }
         if windows:

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from hopline.registry.v1 import agent_pb2 as agents
+from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceStub
 from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
 from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
@@ -62,6 +63,11 @@ class Member(Caller):
     def sessions(self) -> Any:
         """SessionService."""
         return self._stub(SessionServiceStub)
+
+    @property
+    def letters(self) -> Any:
+        """DeadLetterService."""
+        return self._stub(DeadLetterServiceStub)
 
     @property
     def turns(self) -> Any:
