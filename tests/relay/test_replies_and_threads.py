@@ -58,6 +58,23 @@ async def test_a_notice_of_the_mesh_cannot_be_answered(mesh: RelayMesh) -> None:
     assert (await refusal(ada.reply(notice.id))).reason == "failed_precondition"
 
 
+async def test_a_fan_out_within_a_thread_keeps_its_places_too(mesh: RelayMesh) -> None:
+    await mesh.policy(messages_per_thread=7)
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    first = await ada.send(bob, cid)
+    second = await ada.send(bob, cid, thread_id=first.thread_id)
+    # Two messages, and four places: one is left.
+    error = await refusal(ada.send(bob, cid, thread_id=first.thread_id))
+    assert error.reason == "thread_full"
+    await ada.send(bob, thread_id=first.thread_id)
+    assert (await refusal(ada.send(bob, thread_id=first.thread_id))).reason == "thread_full"
+    for sent in (first, second):
+        for peer in (bob, cid):
+            await peer.reply(sent.message_id)
+    assert [message.seq for message in await mesh.thread(first.thread_id)] == list(range(1, 8))
+    assert (await refusal(bob.reply(second.message_id))).reason == "thread_full"
+
+
 async def test_ping_pong_of_replies_ends_at_the_cap_of_the_thread(mesh: RelayMesh) -> None:
     ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
     last = (await ada.send(bob)).message_id

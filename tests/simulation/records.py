@@ -100,7 +100,7 @@ class Records:
     def _check_cap(self, row: sqlite3.Row) -> None:
         """What discharges a debt passes; a fan-out keeps a place for the first reply of each recipient."""
         copies = self.query("SELECT recipient_id FROM deliveries WHERE message_id = ?", row["id"])
-        if row["seq"] == 1 and len(copies) > 1:
+        if len(copies) > 1:
             self._kept.update((row["id"], copy["recipient_id"]) for copy in copies)
         kept = (row["in_reply_to"], row["from_id"])
         if kept in self._kept:
@@ -200,7 +200,8 @@ class Records:
     def _look_at_debts(self, live: set[str]) -> None:
         left = self.query(
             "SELECT d.turn_id FROM debts d JOIN turns t ON t.id = d.creditor_turn_id"
-            " WHERE d.state = 'open' AND t.state = 'canceled'"
+            " JOIN messages m ON m.id = d.message_id"
+            " WHERE d.state = 'open' AND t.state = 'canceled' AND m.created_at < t.ended_at"
         )
         require(not left, f"asked for by a turn that was cancelled: {[row['turn_id'] for row in left]}")
         dead = self.query(

@@ -11,8 +11,8 @@ from hopline_directory import rules as directory_rules
 from hopline_quota.domain import rails
 from hopline_quota.domain.values import Begin
 from hopline_quota.store.memory import MemoryStore
-from hopline_relay import admission, refusals
-from hopline_relay.store import debting, entering, seals, seeding
+from hopline_relay import admission, endings, refusals
+from hopline_relay.store import debting, entering, seals, seeding, subtree
 from hopline_relay.store.schema import audit_events
 from sqlalchemy import bindparam, update
 
@@ -107,6 +107,14 @@ def workspaces_crossed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Directory, "_one", one)
 
 
+def batches_end_without_what_rides_along(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(endings, "along", lambda plan, rows: [])
+
+
+def cancels_end_one_turn_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(subtree, "below", lambda *_, **__: [])
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -121,6 +129,8 @@ def workspaces_crossed(patch: pytest.MonkeyPatch) -> None:
         debts_left_open,
         ended_turns_not_seeded,
         refusals_counted_in_sealed_rows,
+        batches_end_without_what_rides_along,
+        cancels_end_one_turn_alone,
     ],
     ids=lambda fault: fault.__name__.replace("_", " "),
 )

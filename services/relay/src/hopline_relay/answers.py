@@ -36,6 +36,8 @@ def answer(
         turn_id=turn.id,
         from_depth=turn.depth,
         traceparent=turn.span or turn.traceparent,
+        # That of what it answers, unless a person has sent that again.
+        root_id=turn.root_id,
     )
 
 
@@ -109,6 +111,7 @@ def _back(
     turn_id: str,
     from_depth: int,
     traceparent: str,
+    root_id: str = "",
 ) -> Outgoing:
     if debt.creditor_kind == "user":
         copy = Copy(kind="user", id=debt.creditor_id, state="taken" if awaited else "delivered")
@@ -135,7 +138,7 @@ def _back(
         in_reply_to=debt.message_id,
         depth=asked.from_depth,
         from_depth=from_depth,
-        root_id=asked.root_id,
+        root_id=root_id or asked.root_id,
         admitted_as="answer",
         day="",
         traceparent=traceparent,

@@ -255,7 +255,15 @@ class Relay:
             await self.retention.close()
             await self.sealer.close()
             await self.dispatcher.close()
-            for part in (self._sends, self.turns, self._taking, self._hand_over, self.inbox, self.refusals):
+            for part in (
+                self._sends,
+                self._cancels,
+                self.turns,
+                self._taking,
+                self._hand_over,
+                self.inbox,
+                self.refusals,
+            ):
                 await part.drained()
             await self.admission.close()
             await recovery.end(self.journal)

@@ -20,6 +20,7 @@ from hopline_relay.journal import Journal
 from hopline_relay.store import debting, queues, subtree
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
+from hopline_relay.whole import Whole
 
 # A chain is bounded by the depth rail; this bounds what one call may cancel.
 MAX_CANCELED: Final = 10_000
@@ -36,6 +37,18 @@ class Cancels:
         self._escalations = escalations
         # `[(workspace_id, agent_id, held, reason)]` that their workers must stop.
         self.on_cancel: Callable[[list[tuple[str, str, Held, str]]], None] = lambda stopped: None
+        self._whole = Whole("cancel")
+
+    async def cancel_whole(
+        self, workspace_id: str, turn_id: str, fault: Fault, actor: Actor, *, tell: bool
+    ) -> CancelOutcome:
+        """Do as `cancel`; a caller that goes away does not stop it half-way."""
+        work = self.cancel(workspace_id, turn_id, fault, actor, tell=tell)
+        return await self._whole.run(work, lambda done: done.cancelled() or done.exception())
+
+    async def drained(self) -> None:
+        """Wait until nothing is under way."""
+        await self._whole.drained()
 
     async def cancel(
         self, workspace_id: str, turn_id: str, fault: Fault, actor: Actor = MESH, *, tell: bool = True
@@ -106,9 +119,11 @@ class Cancels:
 
     async def resume(self, workspace_ids: Sequence[str]) -> None:
         """Complete what a process that died had begun to cancel."""
+        fault = Fault("canceled", "canceled with the work that it was asked for")
         for workspace_id in workspace_ids:
-            above = await self._journal.read(partial(subtree.left_over, workspace_id=workspace_id))
-            await self.cascade(above, Fault("canceled", "canceled"), MESH)
+            for row in await self._journal.read(partial(subtree.left_over, workspace_id=workspace_id)):
+                if await self._end(row, fault, MESH, tell=False):
+                    await self.cascade([row], fault, MESH)
 
     async def agent_stopped(self, workspace_id: str, agent_id: str, fault: Fault, *, deleted: bool) -> None:
         """End what a paused or deleted agent runs and owes; with `deleted` also what waits for it."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from collections.abc import Sequence
 
 from hopline.relay.v1 import delegation_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import OPERATOR, VIEWER
-from hopline_rpc.calls import detach
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
@@ -54,10 +52,9 @@ class Delegations:
         actor = actor_of(self._directory, principal)
         fault = Fault("canceled", f"canceled by {actor.name or actor.id}")
         # Who cancels its own question need not be told that it was cancelled.
-        tell = row.caused_by_id != principal.id
-        # A caller that goes away does not stop it half-way.
-        work = detach(self._cancels.cancel(row.workspace_id, row.id, fault, actor, tell=tell), name="cancel")
-        outcome = await asyncio.shield(work)
+        outcome = await self._cancels.cancel_whole(
+            row.workspace_id, row.id, fault, actor, tell=row.caused_by_id != principal.id
+        )
         return pb.CancelResponse(status=TURN_STATES[outcome.state], canceled=outcome.canceled)
 
     async def _find(self, principal: Principal, request: pb.CancelRequest) -> Record:

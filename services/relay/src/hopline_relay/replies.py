@@ -51,6 +51,8 @@ class Replies:
         standing = stand(principal, draft.turn_id, draft.caller_session_id, facts, self._inboxes)
         serving = standing.turn if standing.turn is not None else turn
         policy = self._directory.policy(workspace_id)
+        # That of what it answers, unless a person has sent that again.
+        root_id = turn.root_id if turn is not None else asked.root_id
         outgoing = Outgoing(
             workspace_id=workspace_id,
             id=self._ids.new_id("msg"),
@@ -69,7 +71,7 @@ class Replies:
             in_reply_to=asked.id,
             depth=asked.from_depth,
             from_depth=turn.depth if turn is not None else asked.depth,
-            root_id=asked.root_id,
+            root_id=root_id,
             admitted_as="answer" if travels else "person" if principal.kind == "user" else "start",
             day="",
             traceparent=draft.traceparent,
@@ -170,7 +172,7 @@ class Replies:
             cause_turn_id=outgoing.turn_id,
             new_root_id=sibling("rot", outgoing.id),
             answer_depth=asked.from_depth if travels else 0,
-            answer_root_id=asked.root_id if travels else "",
+            answer_root_id=outgoing.root_id if travels else "",
             limits=limits,
         )
 

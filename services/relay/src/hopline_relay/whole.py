@@ -18,7 +18,7 @@ class Whole:
         self._name = name
         self._under_way: dict[asyncio.Task[Any], None] = {}
 
-    async def run(self, work: Coroutine[Any, Any, T], left: Callable[[asyncio.Task[T]], None]) -> T:
+    async def run(self, work: Coroutine[Any, Any, T], left: Callable[[asyncio.Task[T]], object]) -> T:
         """Return what the work comes to; `left` is called with it when the caller has gone before its end."""
         task = detach(work, name=self._name)
         self._under_way[task] = None

@@ -39,8 +39,9 @@ async def inbox(
         return [shapes.message(each) for each in page.messages], page.next_page_token
 
     items, rest = await pages(read, limit, cursor)
-    columns = [("AT", "created_at"), ("FROM", "from"), ("SUBJECT", "subject"), ("BODY", "body")]
-    out.rows("messages", items, [*columns, ("THREAD", "thread_id"), ("ID", "id")], rest)
+    columns = [("AT", "created_at"), ("FROM", "from"), ("NEWER", "newer_from_sender")]
+    columns += [("SUBJECT", "subject"), ("BODY", "body"), ("THREAD", "thread_id"), ("ID", "id")]
+    out.rows("messages", items, columns, rest)
 
 
 @command(threads)

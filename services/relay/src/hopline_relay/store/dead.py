@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, and_, bindparam, func, select, update
 
+from hopline_relay.domain.values import sibling
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import DEAD, QUEUED, debts, deliveries, turns
@@ -101,6 +102,8 @@ def requeue(book: Book, rows: Sequence[Record], fresh_ids: Mapping[str, str], qu
                 **values,
                 **_FRESH,
                 "id": fresh_ids[row.id],
+                # A person sends it again: what comes of that is charged to this act.
+                "root_id": sibling("rot", fresh_ids[row.id]),
                 "ordinal": book.ordinal(row.workspace_id),
                 "created_at": book.now,
                 "deadline_at": book.now + queue_seconds,

@@ -55,11 +55,12 @@ def _enter(message: Outgoing, known: dict[Key, _Thread]) -> HoplineError | None:
         message.seq = 1
         return None
     thread = known[message.workspace_id, message.thread_id]
-    # A kept place is the sender's own: it was counted when the thread was opened.
-    if message.cap and not message.takes_place and thread.count + thread.reserved >= message.cap:
-        return _thread_full(message, thread.count + thread.reserved)
+    # A kept place is the sender's own: it was counted with the message that it answers.
+    used, wanted = thread.count + thread.reserved, 1 + _places(message)
+    if message.cap and not message.takes_place and used + wanted > message.cap:
+        return _thread_full(message, used)
     thread.count += 1
-    thread.reserved -= message.takes_place
+    thread.reserved += _places(message) - message.takes_place
     thread.last = message.ordinal
     message.seq = thread.count
     return None

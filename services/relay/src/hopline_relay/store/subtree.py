@@ -55,21 +55,31 @@ def _woken(
     return [row for row in woken if (workspace_id, replies[workspace_id, row.message_id].in_reply_to) in mine]
 
 
-def left_over(connection: Connection, workspace_id: str) -> Sequence[Record]:
-    """Return turns that were cancelled, or given up by the mesh, and that something was still asked for."""
+def left_over(connection: Connection, workspace_id: str) -> list[Record]:
+    """Return live turns that were asked for by others before those were cancelled, or given up by the mesh.
+
+    What an agent asks for later is not the cancelled work, even where it is put down to that turn: it may
+    have none of its own by then.
+    """
+    above = turns.alias("above")
     query = (
-        select(turns)
+        select(debts.c.turn_id)
         .join(
-            debts,
-            and_(debts.c.workspace_id == turns.c.workspace_id, debts.c.creditor_turn_id == turns.c.id),
+            above,
+            and_(above.c.workspace_id == debts.c.workspace_id, above.c.id == debts.c.creditor_turn_id),
+        )
+        .join(
+            messages,
+            and_(messages.c.workspace_id == debts.c.workspace_id, messages.c.id == debts.c.message_id),
         )
         .where(
             debts.c.workspace_id == workspace_id,
             debts.c.state == OPEN,
             debts.c.creditor_turn_id != EMPTY,
-            turns.c.state.in_(("canceled", "failed")),
-            turns.c.error_code.not_in(_OWN_FAILURES),
+            above.c.state.in_(("canceled", "failed")),
+            above.c.error_code.not_in(_OWN_FAILURES),
+            messages.c.created_at <= above.c.ended_at,
         )
-        .distinct()
     )
-    return connection.execute(query).all()
+    found = {(workspace_id, row.turn_id) for row in connection.execute(query)}
+    return [row for row in queues.find(connection, found).values() if row.state in _LIVE]
