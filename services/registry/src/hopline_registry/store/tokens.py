@@ -49,9 +49,13 @@ def token_by_secret(conn: Connection, secret: str) -> TokenRecord | None:
     return found
 
 
-def token_by_id(conn: Connection, workspace_id: str, token_id: str) -> TokenRecord | None:
-    """Return a token by id."""
+def token_by_id(
+    conn: Connection, workspace_id: str, token_id: str, subjects: Sequence[str] | None = None
+) -> TokenRecord | None:
+    """Return a token by id; where `subjects` are given, only one of theirs."""
     query = select(*_COLUMNS).where(tokens.c.workspace_id == workspace_id, tokens.c.id == token_id)
+    if subjects is not None:
+        query = query.where(tokens.c.subject_id.in_(subjects))
     row = conn.execute(query).first()
     return None if row is None else _record(row)
 

@@ -44,7 +44,8 @@ def read(
     workspace_id, since = wanted.workspace_id, wanted.since
     after = max(after, first_seq(connection, workspace_id) - 1)
     before = min(before, last_seq(connection, workspace_id) + 1)
-    if wanted.thread_id:
+    # Only where every thread is the reader's to see: else the time that it takes would tell which there are.
+    if wanted.thread_id and wanted.agents is None:
         began = _began(connection, workspace_id, wanted.thread_id)
         if began is None:
             return Found([], after, more=False)
