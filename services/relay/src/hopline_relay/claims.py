@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
@@ -15,44 +15,23 @@ from hopline_rpc import telemetry
 from hopline_rpc.clock import Clock
 from hopline_rpc.faults import point
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection
 
 from hopline_relay.admission import Admission, requeued_item
-from hopline_relay.domain.batches import MAX_BATCH, gather, rides
+from hopline_relay.domain.batches import gather, rides
 from hopline_relay.domain.values import ANSWERS, LEASE_SECONDS, Fault
 from hopline_relay.endings import Ending, Endings
+from hopline_relay.finding import Found, find
 from hopline_relay.held import ClaimedTurn, ClaimWish, Known
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import newer, queues
 from hopline_relay.store import turns as turn_store
-from hopline_relay.store.batches import waiting_in
-from hopline_relay.store.bulk import by_id
-from hopline_relay.store.copies import copies_of
 from hopline_relay.store.outgoing import Copy, Outgoing
-from hopline_relay.store.schema import debts, messages, sessions
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended, Start
 from hopline_relay.view import Views
 
-_MOST: Final = 1000
 _WITHDRAWN: Final = Fault("canceled", "its sender may no longer start anything on this agent (withdrawn)")
-
-
-@dataclass(slots=True)
-class Found:
-    """Queued turns and what they are about."""
-
-    turns: list[tuple[ClaimWish, Record]] = field(default_factory=list)
-    sessions: dict[tuple[str, str], Record] = field(default_factory=dict)
-    messages: dict[tuple[str, str], Record] = field(default_factory=dict)
-    copies: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
-    # By the turn that owes.
-    debts: dict[tuple[str, str], Record] = field(default_factory=dict)
-    # What may ride along, by the turn it waits behind.
-    behind: dict[str, list[Record]] = field(default_factory=dict)
-    # What waits in the sessions of these turns, where that is more than one.
-    queues: dict[str, Sequence[Record]] = field(default_factory=dict)
 
 
 class Claims:
@@ -118,7 +97,7 @@ class Claims:
             for wish in open_wishes
             if self._directory.policy(wish.workspace_id).batch_inbox
         }
-        found = await self._journal.read(lambda connection: _find(connection, open_wishes, batching))
+        found = await self._journal.read(lambda connection: find(connection, open_wishes, batching))
         reachable: list[tuple[ClaimWish, Record]] = []
         withdrawn: list[Record] = []
         for wish, row in found.turns:
@@ -350,67 +329,3 @@ def may_still(directory: Directory, row: Record, message: Record) -> bool:
 def withdrawal(row: Record) -> Ended:
     """Return the end of a queued turn whose sender lost its reach."""
     return Ended(row.workspace_id, row.id, ("queued",), "canceled", "withdrawn", fault=_WITHDRAWN)
-
-
-def _find(connection: Connection, wishes: Sequence[ClaimWish], batching: set[tuple[str, str]]) -> Found:
-    """Find the next turns; for the agents that take batches also what waits behind them in their sessions."""
-    found = Found()
-    room: dict[str, dict[str, int]] = {}
-    for wish in wishes:
-        agents = room.setdefault(wish.workspace_id, {})
-        agents[wish.agent_id] = min(agents.get(wish.agent_id, 0) + wish.capacity, _MOST)
-    waiting, crowded = {}, set[str]()
-    for workspace_id, agents in room.items():
-        waiting[workspace_id], more = queues.next_of(connection, workspace_id, agents)
-        crowded |= more
-    for wish in wishes:
-        queue = waiting[wish.workspace_id].get(wish.agent_id, [])
-        found.turns.extend((wish, row) for row in queue[: wish.capacity])
-        del queue[: wish.capacity]
-    if batching:
-        _find_behind(connection, found, batching)
-    if crowded:
-        _find_queues(connection, found, crowded)
-    load(
-        connection,
-        found,
-        [row for _, row in found.turns] + [row for rows in found.behind.values() for row in rows],
-    )
-    owing = {(row.workspace_id, row.id) for _, row in found.turns if row.cause in ("ask", "prompt")}
-    found.debts = by_id(connection, debts, owing, debts.c.turn_id)
-    return found
-
-
-def _find_behind(connection: Connection, found: Found, batching: set[tuple[str, str]]) -> None:
-    """Find what waits behind the next turns of agents; those turns get the sizes of their messages, too."""
-    leading: dict[tuple[str, str], dict[str, int]] = {}
-    for index, (_, row) in enumerate(found.turns):
-        if (row.workspace_id, row.agent_id) in batching:
-            leading.setdefault((row.workspace_id, row.agent_id), {})[row.session_id] = index
-    for (workspace_id, agent_id), numbers in leading.items():
-        for session_id, rows in waiting_in(connection, workspace_id, agent_id, list(numbers)).items():
-            wish, row = found.turns[numbers[session_id]]
-            found.queues[session_id] = rows
-            if rows[0].id == row.id:
-                found.turns[numbers[session_id]] = (wish, rows[0])
-                found.behind[row.id] = rows[1:MAX_BATCH]
-
-
-def _find_queues(connection: Connection, found: Found, crowded: set[str]) -> None:
-    """Find what waits in the sessions in which more than the next turn does."""
-    sought: dict[tuple[str, str], list[str]] = {}
-    for _, row in found.turns:
-        if row.session_id in crowded and row.session_id not in found.queues:
-            sought.setdefault((row.workspace_id, row.agent_id), []).append(row.session_id)
-    for (workspace_id, agent_id), session_ids in sought.items():
-        queued: dict[str, list[Record]] = {}
-        for each in newer.in_sessions(connection, workspace_id, agent_id, session_ids):
-            queued.setdefault(each.session_id, []).append(each)
-        found.queues.update(queued)
-
-
-def load(connection: Connection, found: Found, rows: Sequence[Record]) -> None:
-    """Add the sessions and messages that turns are about."""
-    found.sessions = by_id(connection, sessions, {(row.workspace_id, row.session_id) for row in rows})
-    found.messages = by_id(connection, messages, {(row.workspace_id, row.message_id) for row in rows})
-    found.copies = copies_of(connection, found.messages)

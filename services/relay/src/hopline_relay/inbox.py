@@ -19,10 +19,11 @@ from sqlalchemy import Connection, bindparam, func, select, update
 from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.batching import Batcher
 from hopline_relay.callers import Inboxes, Standing, actor_of, no_message, require_active, stand
-from hopline_relay.claims import Claims, Found, given_back, load, may_still, withdrawal
+from hopline_relay.claims import Claims, given_back, may_still, withdrawal
 from hopline_relay.domain.batches import held_by_worker
 from hopline_relay.domain.values import PULL_LEASE_SECONDS
 from hopline_relay.endings import Ending, Endings
+from hopline_relay.finding import Found, load
 from hopline_relay.held import Pull
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
