@@ -11,7 +11,12 @@ from hopline_client import HoplineError
 from hopline_client import Mesh as Client
 
 from tests.support.mesh_process import Agent, MeshProcess, Space, shout, until
-from tests.support.record import charges_match_the_record, thread_reads_as_it_is_stored, threads_have_no_gaps
+from tests.support.record import (
+    charges_match_the_record,
+    log_is_as_it_was_sealed,
+    thread_reads_as_it_is_stored,
+    threads_have_no_gaps,
+)
 
 RECEIVERS = ("answering", "pulling")
 # What a client cannot know the outcome of.
@@ -115,6 +120,7 @@ async def test_what_was_accepted_is_there_once_and_every_ask_ends_after_a_kill_u
     messages_are_there_once(mesh, load)
     threads_have_no_gaps(mesh)
     await thread_reads_as_it_is_stored(mesh, space)
+    await log_is_as_it_was_sealed(space)
     for agent in (*senders, answering, pulling):
         await charges_match_the_record(mesh, space, agent)
 

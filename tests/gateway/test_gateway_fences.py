@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-from hopline.relay.v1 import escalation_pb2, message_pb2
+from hopline.quota.v1 import usage_pb2
+from hopline.relay.v1 import escalation_pb2, message_pb2, session_pb2
 from hopline_gateway import shapes
 from hopline_gateway.results import success
 from hopline_gateway.toolkit import Result
@@ -40,6 +41,11 @@ SHAPES: dict[str, tuple[type[Message], Callable[[Any], dict[str, Any]]]] = {
     "thread": (message_pb2.Thread, shapes.thread),
     "turn": (message_pb2.TurnView, shapes.turn),
     "delivery": (message_pb2.Delivery, shapes.delivery),
+    "read mark": (message_pb2.ReadMark, shapes.read_mark),
+    "context": (
+        session_pb2.GetContextResponse,
+        lambda where: shapes.usage(usage_pb2.GetUsageResponse(), where),
+    ),
     "escalation": (escalation_pb2.Escalation, shapes.escalation),
 }
 # A fact, or the head of some: indented, perhaps an item of a list.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from hopline.relay.v1 import message_pb2
+from hopline.relay.v1 import audit_pb2, message_pb2
 
 from tests.support.mesh_process import Agent, MeshProcess, Space
 
@@ -20,6 +20,13 @@ def threads_have_no_gaps(mesh: MeshProcess) -> None:
     assert len(ordinals) == len(set(ordinals))
     events = mesh.rows("SELECT workspace_id, count(*), max(seq) FROM audit_events GROUP BY workspace_id")
     assert all(count == last for _, count, last in events)
+
+
+async def log_is_as_it_was_sealed(space: Space) -> None:
+    *_, found = [each async for each in space.admin.events.VerifyEvents(audit_pb2.VerifyEventsRequest())]
+    assert found.done
+    assert not found.HasField("fault"), found.fault
+    assert found.checked > 0
 
 
 async def thread_reads_as_it_is_stored(mesh: MeshProcess, space: Space) -> None:
