@@ -11,6 +11,7 @@ from hopline_quota.domain.values import (
     Kind,
     Limits,
     Record,
+    SeedCredit,
     SeedPair,
     SeedRoot,
     SeedState,
@@ -42,7 +43,7 @@ class ModelTurn:
     attempt: int = 0
     slot: bool = False
     waiting: bool = False
-    began: bool = False
+    price: int = 0
 
 
 @dataclass
@@ -52,6 +53,9 @@ class Model:
     turns: dict[str, ModelTurn] = field(default_factory=dict)
     ends: list[tuple[str, int, str, float]] = field(default_factory=list)
     latest_day: int = 0
+    deposited: int = 0
+    given_back: set[str] = field(default_factory=set)
+    extras: dict[str, int] = field(default_factory=dict)
 
     # -- figures -------------------------------------------------------------------------------------
 
@@ -80,6 +84,14 @@ class Model:
 
     def root_turns(self, root: str) -> int:
         return sum(len(each.item.recipients) for each in self.standing_charges() if each.root == root)
+
+    def charged(self) -> int:
+        return sum(
+            each.item.limits.turn_price
+            for each in self.standing_charges()
+            for _, turn in each.item.recipients
+            if turn not in self.given_back
+        )
 
     def roots(self) -> list[str]:
         return sorted({each.root for each in self.sent})
@@ -131,14 +143,17 @@ class Model:
 
     def refusals(self, item: Item) -> set[str]:
         """Return every reason there is to refuse an item; empty where it passes."""
-        if item.kind is not Kind.START:
-            return set()
         limits: Limits = item.limits
-        depth, root, _ = self.place(item)
         found = set()
+        price = limits.turn_price
+        if price and self.deposited - self.charged() < price * len(item.recipients):
+            found.add("credits_exhausted")
+        if item.kind is not Kind.START:
+            return found if item.kind is Kind.PERSON else set()
+        depth, root, _ = self.place(item)
         if depth > limits.max_depth:
             found.add("depth_exceeded")
-        if self.root_turns(root) + len(item.recipients) > limits.root_turns:
+        if self.root_turns(root) + len(item.recipients) > limits.root_turns + self.extras.get(root, 0):
             found.add("root_exhausted")
         if self.sent_today(item.sender_id) + 1 > limits.sent_per_day:
             found.add("quota_exceeded")
@@ -160,7 +175,7 @@ class Model:
         depth, root, _ = self.place(item)
         self.sent.append(Sent(item, self.today(), self.clock.monotonic(), depth, root))
         for agent, turn in item.recipients:
-            self.turns[turn] = ModelTurn(turn, agent, depth, root)
+            self.turns[turn] = ModelTurn(turn, agent, depth, root, price=item.limits.turn_price)
 
     def settle(self, sent: Sent, committed: bool) -> None:
         sent.state = "committed" if committed else "refunded"
@@ -170,6 +185,8 @@ class Model:
 
     def end(self, turn: ModelTurn, kind: EndKind) -> None:
         ran = turn.state == "running"
+        if not ran and not turn.attempt and kind is not EndKind.REQUEUED:
+            self.given_back.add(turn.id)
         if ran and kind is not EndKind.DROPPED:
             self.ends.append((turn.agent, turn.depth, turn.root, self.clock.monotonic()))
         if ran:
@@ -201,7 +218,7 @@ class Model:
                 if each.item.kind is Kind.START:
                     pairs.append(SeedPair("ws", sender, agent, (wall - (now - each.at),)))
         turns = [
-            SeedTurn(t.id, "ws", t.agent, t.depth, t.root, t.attempt, state, t.slot, t.waiting, 0.0)
+            SeedTurn(t.id, "ws", t.agent, t.depth, t.root, t.attempt, state, t.slot, t.waiting, 0.0, t.price)
             for t in self.turns.values()
             if (state := {"queued": SeedState.QUEUED, "running": SeedState.RUNNING}.get(t.state)) is not None
         ]
@@ -211,8 +228,11 @@ class Model:
             )
             for n, (who, depth, root, at) in enumerate(self.ends)
         ]
-        roots = tuple(SeedRoot("ws", root, self.root_turns(root), 0) for root in self.roots())
-        return Record(tuple(days), tuple(turns), roots, tuple(pairs))
+        roots = tuple(
+            SeedRoot("ws", root, self.root_turns(root), self.extras.get(root, 0)) for root in self.roots()
+        )
+        charged = (SeedCredit("ws", self.charged()),)
+        return Record(tuple(days), tuple(turns), roots, tuple(pairs), charged)
 
 
 def _date(day: int) -> str:

@@ -7,7 +7,18 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
-from hopline_quota.domain.values import Admitted, Begin, End, EndKind, Item, Kind, Limits, Settlement, Waiting
+from hopline_quota.domain.values import (
+    Admitted,
+    Begin,
+    End,
+    EndKind,
+    Item,
+    Kind,
+    Limits,
+    Price,
+    Settlement,
+    Waiting,
+)
 from hopline_quota.store import Store
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -42,6 +53,7 @@ TIGHT = Limits(
 agents = st.sampled_from(AGENTS)
 several = st.lists(agents, min_size=1, max_size=3, unique=True)
 pick = st.integers(min_value=0, max_value=10**6)
+prices = st.sampled_from([0, 0, 1, 3])
 
 
 class Machine(RuleBasedStateMachine):
@@ -79,25 +91,42 @@ class Machine(RuleBasedStateMachine):
             assert decision.depth > deepest
         self.model.charge(item)
 
-    @rule(sender=agents, recipients=several, cause=pick)
-    def start(self, sender: str, recipients: list[str], cause: int) -> None:
+    @rule(sender=agents, recipients=several, cause=pick, price=prices)
+    def start(self, sender: str, recipients: list[str], cause: int, price: int) -> None:
         others = [each for each in recipients if each != sender] or [next(a for a in AGENTS if a != sender)]
         turns = [*self.model.turns, ""]
-        self.admit(self.desk.item(sender, *others, limits=TIGHT, cause=turns[cause % len(turns)]))
+        limits = TIGHT._replace(turn_price=price)
+        self.admit(self.desk.item(sender, *others, limits=limits, cause=turns[cause % len(turns)]))
 
     @precondition(lambda self: self.model.roots())
-    @rule(sender=agents, recipient=agents, depth=st.integers(0, 5), root=pick)
-    def answer(self, sender: str, recipient: str, depth: int, root: int) -> None:
-        roots = self.model.roots()
+    @rule(sender=agents, recipient=agents, depth=st.integers(0, 5), root=pick, price=prices)
+    def answer(self, sender: str, recipient: str, depth: int, root: int, price: int) -> None:
+        roots, limits = self.model.roots(), TIGHT._replace(turn_price=price)
         self.admit(
             self.desk.item(
-                sender, recipient, kind=Kind.ANSWER, depth=depth, root=roots[root % len(roots)], limits=TIGHT
+                sender, recipient, kind=Kind.ANSWER, depth=depth, root=roots[root % len(roots)], limits=limits
             )
         )
 
-    @rule(recipients=several)
-    def person_sends(self, recipients: list[str]) -> None:
-        self.admit(self.desk.item("alice", *recipients, kind=Kind.PERSON, limits=TIGHT))
+    @rule(recipients=several, price=prices)
+    def person_sends(self, recipients: list[str], price: int) -> None:
+        limits = TIGHT._replace(turn_price=price)
+        self.admit(self.desk.item("alice", *recipients, kind=Kind.PERSON, limits=limits))
+
+    @rule(amount=st.integers(1, 9))
+    def somebody_pays_in(self, amount: int) -> None:
+        self.desk.store.deposited("ws", amount)
+        self.model.deposited += amount
+
+    @precondition(lambda self: self.model.roots())
+    @rule(which=pick, more=st.integers(1, 4))
+    def a_root_is_extended(self, which: int, more: int) -> None:
+        roots = self.model.roots()
+        root = roots[which % len(roots)]
+        total = self.model.extras[root] = self.model.extras.get(root, 0) + more
+        # What was granted before may be told again, and late.
+        for extra in (total, total - more):
+            self.run(self.desk.store.extend_root(self.desk.epoch, "ws", root, extra))
 
     @precondition(lambda self: self.model.open_charges())
     @rule(which=pick)
@@ -148,7 +177,10 @@ class Machine(RuleBasedStateMachine):
             self.run(self.desk.store.end(self.desk.epoch, [End(turn.id, "ws", turn.attempt + 1, kind)]))
             return
         attempt = turn.attempt if turn.state == "running" else 0
-        self.run(self.desk.store.end(self.desk.epoch, [End(turn.id, "ws", attempt, kind)]))
+        price = Price.OPEN
+        if kind is not EndKind.REQUEUED:
+            price = Price.KEPT if turn.attempt else Price.GIVEN_BACK
+        self.run(self.desk.store.end(self.desk.epoch, [End(turn.id, "ws", attempt, kind, price)] * 2))
         self.model.end(turn, kind)
 
     @precondition(lambda self: self.model.running())
@@ -184,6 +216,7 @@ class Machine(RuleBasedStateMachine):
             assert usage.queued == self.model.queued(agent)
             assert usage.depth == depth
             assert usage.running == self.model.slots()
+            assert usage.balance == (self.model.deposited, self.model.charged())
             assert usage.root_turns == (self.model.root_turns(self.model.most_used(roots)) if roots else 0)
 
 
