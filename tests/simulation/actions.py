@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from hopline.quota.v1 import credit_pb2
 from hopline.relay.v1 import dead_letter_pb2 as letters_pb
 from hopline.relay.v1 import delegation_pb2 as turns_pb
 from hopline.relay.v1 import message_pb2 as pb
@@ -502,6 +503,24 @@ class Actions:
             return self.call("the person", f"retries {len(ids)} dead letters", work)
         work = letters.PurgeDeadLetters(letters_pb.PurgeDeadLettersRequest(turn_ids=ids))
         return self.call("the person", f"purges {len(ids)} dead letters", work)
+
+    def deposit(self) -> None:
+        """Have a person pay in."""
+        request = credit_pb2.DepositRequest(
+            amount=self.rng.choice(("0.5", "3.000001", "50")), request_id=self._request_id()
+        )
+        self.call("the person", f"deposits {request.amount}", self.person.credits.Deposit(request))
+
+    def extend_root(self) -> None:
+        """Have a person extend the root of a turn that somebody asked for."""
+        request = turns_pb.ExtendRootRequest(
+            turn_id=self.some(self.memories[self.one().id].asked),
+            turns=self.rng.choice((1, 3)),
+            request_id=self._request_id(),
+        )
+        self.call(
+            "the person", f"extends the root of {request.turn_id[-6:]}", self.person.turns.ExtendRoot(request)
+        )
 
     def pause(self) -> None:
         """Pause an agent, or resume one."""

@@ -22,6 +22,7 @@ from hopline_quota.domain.values import (
     EndKind,
     Item,
     Kind,
+    Price,
     Record,
     Refusal,
     Settlement,
@@ -105,6 +106,12 @@ class QuotaModel:
     running: dict[str, Run] = field(default_factory=dict)
     gone: dict[str, list[Gone]] = field(default_factory=dict)
     starts: dict[tuple[str, str], list[Moment]] = field(default_factory=dict)
+    # What was paid in, the price of each turn that is alive, and what all were charged.
+    deposited: int = 0
+    prices: dict[str, int] = field(default_factory=dict)
+    charged: int = 0
+    # What people granted roots on top of the policy.
+    extras: Counter[str] = field(default_factory=Counter)
     day: str = ""
     epoch: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
@@ -165,13 +172,20 @@ class QuotaModel:
             return
         if item.kind is Kind.START:
             self._check_start(item, decision)
+        elif item.kind is Kind.PERSON:
+            passes = isinstance(decision, Admitted)
+            require(passes != self._too_dear(item), f"a person, with credit or without: {decision}")
         else:
-            require(isinstance(decision, Admitted), f"an answer or a person was refused: {decision}")
+            require(isinstance(decision, Admitted), f"an answer was refused: {decision}")
         if isinstance(decision, Refusal):
             self.refusals[decision.reason] += 1
             return
         require(decision.day == self.today(), f"charged to {decision.day} on {self.today()}")
         self._charge(item, decision)
+
+    def _too_dear(self, item: Item) -> bool:
+        price, turns = item.limits.turn_price, sum(1 for each in item.recipients if each.turn_id)
+        return bool(price and self.deposited - self.charged < price * turns)
 
     def _check_start(self, item: Item, decision: Decision) -> None:
         limits, sender, today = item.limits, item.sender_id, self.today()
@@ -185,18 +199,20 @@ class QuotaModel:
             )
             require(decision.depth <= limits.max_depth, f"depth {decision.depth} of {limits.max_depth}")
             self._check_root(item, decision, roots, least)
-            wanted = self.roots[decision.root_id] + turns
+            wanted = self.roots[decision.root_id] + turns - self.extras[decision.root_id]
             require(wanted <= limits.root_turns, f"{decision.root_id} starts {wanted} turns")
         if least + 1 > limits.max_depth:
             sure.add("depth_exceeded")
         if most + 1 > limits.max_depth:
             possible.add("depth_exceeded")
-        uses = [self.roots[root] + turns for root in roots or {item.new_root_id}]
+        uses = [self.roots[root] + turns - self.extras[root] for root in roots or {item.new_root_id}]
         if max(uses) > limits.root_turns:
             possible.add("root_exhausted")
         by_all = sum(count for (_, day), count in self.sent.items() if day == today)
         if self.sent[sender, today] >= limits.sent_per_day or by_all >= limits.sent_per_day * limits.agents:
             sure.add("quota_exceeded")
+        if self._too_dear(item):
+            sure.add("credits_exhausted")
         for agent, _ in item.recipients:
             self._check_recipient(item, agent, sure, possible)
         if isinstance(decision, Refusal):
@@ -245,6 +261,9 @@ class QuotaModel:
         for agent, turn in item.recipients:
             if turn and turn not in self.running:
                 self.queued[turn] = agent
+            if turn and item.limits.turn_price:
+                self.prices[turn] = item.limits.turn_price
+                self.charged += item.limits.turn_price
             if item.kind is Kind.START:
                 stamp = Moment(now, now, self.clock.now())
                 self.starts.setdefault(_pair(item.sender_id, agent), []).append(stamp)
@@ -268,6 +287,7 @@ class QuotaModel:
         self._count(charge, -1)
         for agent, turn in charge.item.recipients:
             self.queued.pop(turn, None)
+            self.charged -= self.prices.pop(turn, 0)
             if charge.item.kind is Kind.START:
                 stamps = self.starts[_pair(charge.item.sender_id, agent)]
                 stamps.remove(next(stamp for stamp in stamps if stamp.low == charge.at))
@@ -292,6 +312,9 @@ class QuotaModel:
 
     def ended(self, end: End) -> None:
         """Take over an end."""
+        if end.price is not Price.OPEN:
+            price = self.prices.pop(end.turn_id, 0)
+            self.charged -= price if end.price is Price.GIVEN_BACK else 0
         run = self.running.get(end.turn_id)
         if run is None:
             if end.kind is not EndKind.REQUEUED:
@@ -353,7 +376,14 @@ class QuotaModel:
         self.roots = Counter()
         for root, count in record.execute("SELECT root_id, count(*) FROM turns GROUP BY 1"):
             self.roots[root] = count
+        self.extras = Counter(dict(record.execute("SELECT id, extra_turns FROM roots").fetchall()))
         self.queued = dict(record.execute("SELECT id, agent_id FROM turns WHERE state = 'queued'").fetchall())
+        live = "SELECT id, price FROM turns WHERE state IN ('queued', 'running') AND price > 0"
+        self.prices = dict(record.execute(live).fetchall())
+        ((charged,),) = record.execute(
+            "SELECT coalesce(sum(price), 0) FROM turns WHERE state = 'queued' OR attempt > 0"
+        )
+        self.charged = charged
         waiting = {turn for (turn,) in record.execute("SELECT waiter_turn_id FROM waits")}
         rows = record.execute(
             "SELECT id, agent_id, depth, root_id, attempt, slot FROM turns WHERE state = 'running'"
@@ -411,6 +441,15 @@ class WatchedStore(MemoryStore):
         super().__init__(clock)
         self._model = model
         model.day = ""  # a new process knows no day but those of the record
+        model.deposited = 0  # and reads what was paid in from its ledger
+
+    def deposited(self, workspace_id: str, amount: int) -> None:
+        super().deposited(workspace_id, amount)
+        self._model.deposited += amount
+
+    async def extend_root(self, epoch: int, workspace_id: str, root_id: str, extra: int) -> None:
+        await super().extend_root(epoch, workspace_id, root_id, extra)
+        self._model.extras[root_id] = max(self._model.extras[root_id], extra)
 
     def _moment(self) -> Any:
         self._model.today()  # the store has seen the clock, and will not go back behind it

@@ -56,6 +56,7 @@ class Records:
         self._look_at_batches(live)
         self._look_at_debts({row["id"] for row in live})
         self._look_at_slots(live)
+        self._look_at_credits()
 
     def evidence(self, text: str) -> list[str]:
         """Return what the audit log has of the turns, messages and sessions that a text names."""
@@ -221,6 +222,14 @@ class Records:
             else:
                 require(row["error_code"], f"the debt of {turn} ended without a reason")
 
+    def _look_at_credits(self) -> None:
+        """The account of each workspace is the sum of what its turns cost."""
+        ((charged,),) = self.query(
+            "SELECT coalesce(sum(price), 0) FROM turns WHERE state = 'queued' OR attempt > 0"
+        )
+        ((account,),) = self.query("SELECT coalesce(sum(charged), 0) FROM credit_accounts")
+        require(charged == account, f"turns cost {charged} and the account says {account}")
+
     # -- the end -----------------------------------------------------------------------------------
 
     def look_at_the_end(self) -> None:
@@ -279,6 +288,11 @@ class Records:
             " WHERE d.message_id = m.id AND m.from_kind <> 'mesh' AND d.recipient_kind = 'agent'"
         ):
             received[row["recipient_id"], row["day"]] += 1
+        ((charged,),) = self.query(
+            "SELECT coalesce(sum(price), 0) FROM turns WHERE state = 'queued' OR attempt > 0"
+        )
+        require(charged == self._quotas.charged, f"turns cost {charged}, charged {self._quotas.charged}")
+        require(not self._quotas.prices, f"prices of turns that are gone: {sorted(self._quotas.prices)}")
         _same(sent, self._quotas.sent, "sent")
         _same(received, self._quotas.received, "received")
 

@@ -173,6 +173,8 @@ class Simulation:
             self.changes.recreate: 0.3,
             self.changes.change_reach: 0.7,
             self.changes.cross: 3,
+            actions.deposit: 0.7,
+            actions.extend_root: 0.7,
             self._tick: 12,
             self._sleep_long: 0.7,
             self._set_clock: 0.3,
@@ -244,6 +246,7 @@ class Simulation:
             "agents": 25,
             "batch_inbox": rng.random() < 0.5,
             "refusals": "0",
+            "credits": rng.choice(("off", "off", "off", "0.5", "1.000001")),
         }
         if windows:
             values["causality_window_seconds"] = rng.choice((0, 60, 600))

@@ -32,6 +32,15 @@ def backlog_off_by_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rails, "over_backlog", lambda agent, queued, limits: true(agent, queued - 1, limits))
 
 
+def credit_for_one_turn_too_many(patch: pytest.MonkeyPatch) -> None:
+    true = rails.over_credits
+    patch.setattr(rails, "over_credits", lambda left, turns, limits: true(left, turns - 1, limits))
+
+
+def prices_never_given_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admission, "never_ran", lambda row: False)
+
+
 def one_slot_too_many(patch: pytest.MonkeyPatch) -> None:
     true = MemoryStore._begin
 
@@ -122,6 +131,8 @@ def cancels_end_one_turn_alone(patch: pytest.MonkeyPatch) -> None:
         workspaces_crossed,
         depth_off_by_one,
         backlog_off_by_one,
+        credit_for_one_turn_too_many,
+        prices_never_given_back,
         one_slot_too_many,
         one_message_too_many,
         refunds_forgotten,
