@@ -99,7 +99,8 @@ async def test_the_mesh_may_die_at_any_point(started: Processes, faults: Faults)
     mesh.start()
     async with mesh.space() as space:
         agents = await space.agents("asker", "worker", "puller")
-        await space.policy(pair_budget="0", sent_per_day=10_000, received_per_day=10_000)
+        await space.policy(pair_budget="0", sent_per_day=10_000, received_per_day=10_000, credits="0.3")
+        await mesh.cli("credits", "deposit", "1000", "--workspace", space.name)
         # One place: the first turn starts as it is queued, the others are claimed from the queue.
         await space.work(agents[1], shout, max_turns=1)
         texts: list[str] = []

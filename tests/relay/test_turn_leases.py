@@ -345,7 +345,6 @@ async def test_a_call_from_a_turn_that_is_not_running_is_refused(mesh: RelayMesh
 async def test_agents_that_wait_for_each_other_for_ever_are_parted(mesh: RelayMesh) -> None:
     ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
     adas, bobs = await mesh.worker(ada), await mesh.worker(bob)
-    mesh.relay.turns.places_source = lambda workspace_id, agent_id: 1
     await mesh.admin.send(ada)
     a = await adas.next()
     first = asyncio.create_task(adas.ask(a, bob, wait=50))
@@ -353,12 +352,59 @@ async def test_agents_that_wait_for_each_other_for_ever_are_parted(mesh: RelayMe
     await mesh.clock.advance(1)  # the second ask is the younger one
     second = asyncio.create_task(bobs.ask(b, ada, wait=50))
     await until_waiting(mesh, 2)
+    # What each takes at once was not known here when they asked.
+    mesh.relay.turns.places_source = lambda workspace_id, agent_id: 1
     await mesh.relay.sweep.deadlocks()
     view = await second
     assert (view.status, view.error.code) == (pb.TURN_STATUS_CANCELED, "would_deadlock")
     assert not first.done()
     await bobs.end(b, "without you then")
     assert (await first).reply == "without you then"
+
+
+async def test_an_ask_that_would_wait_for_ever_is_refused_at_once(mesh: RelayMesh) -> None:
+    agents = [await mesh.agent(name) for name in ("ada", "bob", "cid")]
+    workers = [await mesh.worker(agent) for agent in agents]
+    mesh.relay.turns.places_source = lambda workspace_id, agent_id: 1
+    await mesh.admin.send(agents[0])
+    turns = [await workers[0].next()]
+    asks = []
+    for number in (0, 1):
+        asks.append(asyncio.create_task(workers[number].ask(turns[number], agents[number + 1], wait=50)))
+        turns += await until_claimed(workers[number + 1])
+        await until_waiting(mesh, number + 1)
+    for target in (0, 1):
+        error = await refusal(workers[2].ask(turns[2], agents[target], wait=50))
+        assert error.reason == "would_deadlock"
+        assert error.details == {"agent": ("ada", "bob")[target]}
+    # Not to wait is no deadlock, nor is to wait for one that has a place left.
+    await workers[2].ask(turns[2], agents[0], wait=0)
+    mesh.relay.turns.places_source = lambda workspace_id, agent_id: 2
+    roomy = asyncio.create_task(workers[2].ask(turns[2], agents[1], wait=50))
+    await until_waiting(mesh, 3)
+    await workers[2].end(turns[2], "back")
+    assert (await asks[1]).reply == "back"
+    roomy.cancel()
+    await workers[1].end(turns[1], "and back")
+    assert (await asks[0]).reply == "and back"
+
+
+async def test_a_wait_that_is_over_holds_nobody_back(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    adas, bobs = await mesh.worker(ada), await mesh.worker(bob)
+    mesh.relay.turns.places_source = lambda workspace_id, agent_id: 1
+    await mesh.admin.send(ada)
+    a = await adas.next()
+    first = asyncio.create_task(adas.ask(a, bob, wait=5))
+    b = (await until_claimed(bobs))[0]
+    await until_waiting(mesh, 1)
+    assert (await refusal(bobs.ask(b, ada, wait=50))).reason == "would_deadlock"
+    await mesh.clock.advance(6)
+    assert (await first).status == pb.TURN_STATUS_RUNNING
+    second = asyncio.create_task(bobs.ask(b, ada, wait=1))
+    await until_waiting(mesh, 1)
+    await mesh.clock.advance(2)
+    assert (await second).status == pb.TURN_STATUS_QUEUED
 
 
 async def until_waiting(mesh: RelayMesh, count: int) -> None:

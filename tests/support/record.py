@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 
+from hopline.quota.v1 import usage_pb2
 from hopline.relay.v1 import audit_pb2, message_pb2
 
 from tests.support.mesh_process import Agent, MeshProcess, Space
@@ -50,3 +52,22 @@ async def charges_match_the_record(mesh: MeshProcess, space: Space, agent: Agent
     )
     [(unread,)] = mesh.rows("SELECT count(*) FROM turns WHERE agent_id = ? AND state = 'queued'", agent.id)
     assert (usage.sent_today, usage.received_today, usage.inbox) == (sent, received, unread)
+    if usage.HasField("credits"):
+        credits_match_the_record(mesh, agent, usage)
+
+
+def credits_match_the_record(mesh: MeshProcess, agent: Agent, usage: usage_pb2.GetUsageResponse) -> None:
+    """What a workspace was charged is the price of each of its turns that has run or waits to."""
+    [(workspace_id,)] = mesh.rows(
+        "SELECT workspace_id FROM participants WHERE party_id = ? LIMIT 1", agent.id
+    )
+    [(cost,)] = mesh.rows(
+        "SELECT coalesce(sum(price), 0) FROM turns"
+        " WHERE workspace_id = ? AND (state = 'queued' OR attempt > 0)",
+        workspace_id,
+    )
+    [(account,)] = mesh.rows("SELECT charged FROM credit_accounts WHERE workspace_id = ?", workspace_id)
+    assert account == cost
+    shown = usage.credits
+    assert Decimal(shown.charged) == Decimal(cost).scaleb(-6)
+    assert Decimal(shown.balance) == Decimal(shown.deposited) - Decimal(shown.charged)

@@ -31,6 +31,8 @@ Point = Literal[
     # A question to an owner, and its answer.
     "escalation.asked",
     "escalation.ended",
+    # A deposit, before whoever paid in hears of it.
+    "quota.deposited",
     # A worker's side of a turn.
     "worker.started",
     "worker.accepted",

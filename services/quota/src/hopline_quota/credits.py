@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hopline_directory import ADMIN, VIEWER, Directory
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError, invalid
+from hopline_rpc.faults import point
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 
@@ -47,7 +48,9 @@ class Credits:
             request_id,
             self._clock.now(),
         )
-        return await self._ledger.add(wanted, self._store.deposited)
+        made = await self._ledger.add(wanted, self._store.deposited)
+        point("quota.deposited")
+        return made
 
     async def balance(self, caller: Principal) -> Balance:
         """Return what is there; `unavailable` while there are no counters."""

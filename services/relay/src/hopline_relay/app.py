@@ -133,7 +133,7 @@ class Relay:
             hand_over,
             signals,
             refusals,
-            Starts(directory, waits, inboxes, ids, journal.instance_id),
+            Starts(directory, waits, inboxes, ids, journal.instance_id, turns.places),
             Replies(directory, waits, inboxes, ids, journal.instance_id),
             inboxes,
             AtOnce(claims, directory, admission, signals, self.dispatcher, inbox, journal.instance_id),

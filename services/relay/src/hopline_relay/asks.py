@@ -31,7 +31,7 @@ from hopline_relay.store.schema import debts, deliveries, messages, turns
 from hopline_relay.store.sql import Record
 from hopline_relay.taking import Taking
 from hopline_relay.view import Views, turn_view
-from hopline_relay.waits import Outcome, Waiter, Waits
+from hopline_relay.waits import Blocked, Outcome, Waiter, Waits
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Asks:
                     draft.principal, copy.turn_id, seconds, from_turn_id=waiter.slot_turn_id if waiter else ""
                 )
             if waiter is not None:
-                outcome = await self._slots.wait(waiter, seconds, waiter.slot_turn_id)
+                outcome = await self._wait(waiter, seconds, copy.id)
         except BaseException:
             if waiter is not None:
                 self._gone(waiter)
@@ -151,6 +151,17 @@ class Asks:
             self._hand_over.back(principal.workspace_id, view.turn_id)
 
     # --- waiting ----------------------------------------------------------------------------------
+
+    async def _wait(self, waiter: Waiter, seconds: int, target: str) -> Outcome | None:
+        """Wait for a turn of `target`; the turn that the call comes from stands still meanwhile."""
+        turn_id = waiter.slot_turn_id
+        if turn_id:
+            session_id = waiter.session_id or turn_id
+            self._waits.block(waiter, Blocked(turn_id, waiter.principal_id, session_id, target))
+        try:
+            return await self._slots.wait(waiter, seconds, turn_id)
+        finally:
+            self._waits.unblock(waiter)
 
     def _gone(self, waiter: Waiter) -> None:
         """End a wait whose call was cancelled: what it was handed in the meantime is delivered instead."""
@@ -220,7 +231,8 @@ class Asks:
             # It may have ended between the look and the registration.
             outcome = (await self._watch(principal, turn.id)).outcome
             if outcome is None:
-                outcome = await self._slots.wait(waiter, seconds, from_turn_id)
+                waiter.slot_turn_id = from_turn_id
+                outcome = await self._wait(waiter, seconds, turn.agent_id)
         except BaseException:
             self._gone(waiter)
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
@@ -18,20 +18,28 @@ from hopline_relay.store.facts import Facts
 from hopline_relay.store.outgoing import Copy, Outgoing
 from hopline_relay.store.sessions import SessionWish
 from hopline_relay.store.sql import Record
-from hopline_relay.waits import Waits
+from hopline_relay.waits import Blocked, Waits
 
 
 class Starts:
     """Prepares what starts something."""
 
     def __init__(
-        self, directory: Directory, waits: Waits, inboxes: Inboxes, ids: IdMaker, instance_id: str
+        self,
+        directory: Directory,
+        waits: Waits,
+        inboxes: Inboxes,
+        ids: IdMaker,
+        instance_id: str,
+        places_of: Callable[[str, str], int],
     ) -> None:
         self._directory = directory
         self._waits = waits
         self._inboxes = inboxes
         self._ids = ids
         self._instance_id = instance_id
+        # How many turns at once the tunnels of an agent that are open here take; 0 without any.
+        self._places_of = places_of
 
     def prepare(self, draft: Draft, facts: Facts, limits: quota_pb.Limits, now: float) -> Ready:
         """Check everything but admission; raises HoplineError."""
@@ -74,9 +82,25 @@ class Starts:
         outgoing.copies = self._copies(draft, facts, outgoing, recipients)
         if draft.waiter is not None:
             if standing.turn is not None and standing.turn.slot:
+                self._check_wait(standing.turn, standing.session_id, outgoing, recipients[0])
                 draft.waiter.slot_turn_id = outgoing.wait_turn_id = standing.turn.id
+                draft.waiter.session_id = standing.session_id
             self._waits.register(outgoing.workspace_id, outgoing.copies[0].turn_id, draft.waiter)
         return Ready(draft, self._item(draft, outgoing, standing, limits, now), outgoing)
+
+    def _check_wait(self, turn: Record, in_session: str, outgoing: Outgoing, agent: AgentRecord) -> None:
+        """Refuse a wait that could never end as far as this process can see; the sweep finds the others."""
+        asking, session_id = (
+            Blocked(turn.id, turn.agent_id, in_session, agent.id),
+            outgoing.copies[0].session_id,
+        )
+        if self._waits.would_never_end(outgoing.workspace_id, asking, session_id, self._places_of):
+            raise HoplineError(
+                "would_deadlock",
+                f"{agent.name} waits, itself or through others, for the turn that this call comes from, and "
+                "has no place for another: you would wait for each other for ever",
+                details={"agent": agent.name},
+            )
 
     def _resolve(self, draft: Draft) -> list[AgentRecord]:
         principal = draft.principal

@@ -85,6 +85,10 @@ class Turns:
         self._on_claimable: Callable[[set[Agent]], None] = lambda agents: None
         signals.on_claimable(lambda agents: self._on_claimable(agents))
 
+    def places(self, workspace_id: str, agent_id: str) -> int:
+        """Return how many turns at once the tunnels of an agent that are open here take; 0 without any."""
+        return self.places_source(workspace_id, agent_id)
+
     @property
     def on_claimable(self) -> Callable[[set[Agent]], None]:
         """Called with `{(workspace_id, agent_id)}` whose queue may hold something."""

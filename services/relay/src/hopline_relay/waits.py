@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hopline_rpc.clock import Clock
 
+from hopline_relay.domain.deadlock import Runs, stuck
 from hopline_relay.domain.values import Fault
 from hopline_relay.journal import Journal
 from hopline_relay.store import waiting
@@ -28,10 +30,30 @@ class Outcome:
     fault: Fault | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A running turn that stands still while one of its calls waits for a turn of `target`."""
+
+    turn_id: str
+    agent_id: str
+    session_id: str
+    target: str
+
+
 class Waiter:
     """One call that waits. `outcome` is set once it is known; `gone` once the call has stopped waiting."""
 
-    __slots__ = ("_woken", "gone", "id", "key", "outcome", "principal_id", "slot_turn_id")
+    __slots__ = (
+        "_woken",
+        "blocked",
+        "gone",
+        "id",
+        "key",
+        "outcome",
+        "principal_id",
+        "session_id",
+        "slot_turn_id",
+    )
 
     def __init__(self, wait_id: str, principal_id: str) -> None:
         self.id = wait_id
@@ -40,6 +62,10 @@ class Waiter:
         self.gone = False
         # The turn that the call is made from and whose run slot is free while it waits.
         self.slot_turn_id = ""
+        # The session it runs in.
+        self.session_id = ""
+        # That turn, once the call does wait.
+        self.blocked: Blocked | None = None
         self.outcome: Outcome | None = None
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -69,6 +95,53 @@ class Waits:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._waiters: dict[tuple[str, str], list[Waiter]] = defaultdict(list)
+        # Calls whose turns stand still, by workspace and agent.
+        self._blocked: dict[tuple[str, str], list[Waiter]] = {}
+
+    def block(self, waiter: Waiter, blocked: Blocked) -> None:
+        """Note that the turn which the call comes from stands still until `unblock`."""
+        waiter.blocked = blocked
+        self._blocked.setdefault((waiter.key[0], blocked.agent_id), []).append(waiter)
+
+    def unblock(self, waiter: Waiter) -> None:
+        """Note that the turn goes on."""
+        if waiter.blocked is None:
+            return
+        agent = (waiter.key[0], waiter.blocked.agent_id)
+        waiter.blocked = None
+        left = [each for each in self._blocked[agent] if each is not waiter]
+        if left:
+            self._blocked[agent] = left
+        else:
+            del self._blocked[agent]
+
+    def would_never_end(
+        self, workspace_id: str, asking: Blocked, session_id: str, places_of: Callable[[str, str], int]
+    ) -> bool:
+        """Tell whether a turn of `asking.target`, in this session, would wait for itself in the end.
+
+        Goes by the calls of this process alone, and by the places at its tunnels: what is not seen may move.
+        """
+        if (workspace_id, asking.target) not in self._blocked:
+            return False
+        new = "the turn that would be queued"
+        still: dict[str, tuple[Blocked, list[str]]] = {asking.turn_id: (asking, [new])}
+        graph = [Runs(new, asking.target, session_id or new, queued=True)]
+        for (workspace, _), waiters in self._blocked.items():
+            for waiter in waiters if workspace == workspace_id else ():
+                blocked, target = waiter.blocked, waiter.key[1]
+                if blocked is not None:
+                    still.setdefault(blocked.turn_id, (blocked, []))[1].append(target)
+                    # Unless it stands still itself it is queued, if there is no place for it.
+                    graph.append(Runs(target, blocked.target, target, queued=True))
+        graph = [turn for turn in graph if turn.id not in still]
+        graph += [
+            Runs(each.turn_id, each.agent_id, each.session_id, queued=False, waits_for=tuple(targets))
+            for each, targets in still.values()
+        ]
+        agents = {turn.agent for turn in graph}
+        places = {agent: count for agent in agents if (count := places_of(workspace_id, agent)) > 0}
+        return any(turn.id == asking.turn_id for turn in stuck(graph, places))
 
     def register(self, workspace_id: str, turn_id: str, waiter: Waiter) -> None:
         """Have `waiter` told of the end of this turn."""
