@@ -374,7 +374,9 @@ class QuotaModel:
         known, ahead = {day for _, day in self.sent | self.received}, utc_day(self.clock.now() + 86_400.0)
         self.day = max([self.day, *(day for day in known if day <= ahead)])
         self.roots = Counter()
-        for root, count in record.execute("SELECT root_id, count(*) FROM turns GROUP BY 1"):
+        for root, count in record.execute(
+            "SELECT root_id, count(*) FROM turns WHERE caused_by_kind <> 'mesh' GROUP BY 1"
+        ):
             self.roots[root] = count
         self.extras = Counter(dict(record.execute("SELECT id, extra_turns FROM roots").fetchall()))
         self.queued = dict(record.execute("SELECT id, agent_id FROM turns WHERE state = 'queued'").fetchall())

@@ -26,7 +26,7 @@ from hopline_rpc.errors import HoplineError
 
 from hopline_relay.batching import Batcher
 from hopline_relay.journal import Journal
-from hopline_relay.store import seeding
+from hopline_relay.store import roots, seeding
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import never_ran
 
@@ -40,6 +40,8 @@ _MAX_SETTLED: Final = 4096
 _IDLE_FLUSH_SECONDS: Final = 1.0
 _RETRIES: Final = 5
 _RETRY_SECONDS: Final = 1.0
+# A root this young cannot have been forgotten by the counters that saw it begin.
+_FRESH_SECONDS: Final = 60.0
 
 
 class Admission:
@@ -93,6 +95,8 @@ class Admission:
         """
         results: list[pb.AdmitResult] = []
         epoch = self.epoch
+        answers = [each for each in items if each.answer_root_id]
+        await self._recall([(each.workspace_id, each.answer_root_id, each.answer_root) for each in answers])
         for start in range(0, len(items), MAX_ITEMS):
             part = items[start : start + MAX_ITEMS]
 
@@ -124,6 +128,7 @@ class Admission:
     async def begin(self, items: Sequence[pb.BeginTurnItem]) -> list[bool]:
         """Count turns as running from now on; False where there is no run slot."""
         started: list[bool] = []
+        await self._recall([(each.workspace_id, each.root_id, each.root) for each in items])
         for start in range(0, len(items), MAX_TURNS):
             part = items[start : start + MAX_TURNS]
 
@@ -133,6 +138,19 @@ class Admission:
             _, response = await self._retried(call)
             started.extend(state == pb.BEGIN_STATE_STARTED for state in response.states)
         return started
+
+    async def _recall(self, named: Sequence[tuple[str, str, pb.RootCount]]) -> None:
+        """Fill in what the record says of roots that are not of just now: they may have been forgotten."""
+        now = self._clock.now()
+        since, until = (seeding.first_id_at("rot", now + by) for by in (-_FRESH_SECONDS, _FRESH_SECONDS))
+        old = [(workspace, root, into) for workspace, root, into in named if not since <= root < until]
+        if not old:
+            return
+        keys = {(workspace, root) for workspace, root, _ in old}
+        known = await self._journal.read(partial(roots.counts, keys=keys))
+        for workspace, root, into in old:
+            if (workspace, root) in known:
+                into.turns, into.extra_turns = known[workspace, root]
 
     async def extend_root(self, workspace_id: str, root_id: str, extra_turns: int) -> None:
         """Tell what a root was granted in all; that is on disk."""

@@ -41,6 +41,13 @@ class Recipient(NamedTuple):
     turn_id: str
 
 
+class RootCount(NamedTuple):
+    """What a root has started by the record, and what people granted it beyond the policy."""
+
+    turns: int
+    extra: int
+
+
 class Item(NamedTuple):
     """One message that asks to be admitted, to all of its recipients or to none."""
 
@@ -56,6 +63,8 @@ class Item(NamedTuple):
     answer_depth: int
     answer_root_id: str
     limits: Limits
+    # Given for a root that is not of just now: it may have rested so long that it was forgotten.
+    answer_root: RootCount | None = None
 
 
 class Admitted(NamedTuple):
@@ -110,6 +119,8 @@ class Begin(NamedTuple):
     needs_slot: bool
     # The workspace's run slots; read with `needs_slot`.
     concurrent_runs: int
+    # As `Item.answer_root`.
+    root: RootCount | None = None
 
 
 class EndKind(Enum):

@@ -24,6 +24,7 @@ from hopline_quota.domain.values import (
     Price,
     Recipient,
     Record,
+    RootCount,
     SeedCredit,
     SeedPair,
     SeedRoot,
@@ -79,7 +80,12 @@ def item(entry: pb.AdmitItem) -> Item:
             limits.agents,
             limits.turn_price,
         ),
+        _root_count(entry.answer_root) if entry.HasField("answer_root") else None,
     )
+
+
+def _root_count(root: pb.RootCount) -> RootCount:
+    return RootCount(root.turns, root.extra_turns)
 
 
 def result(decision: Decision) -> pb.AdmitResult:
@@ -125,6 +131,7 @@ def begin(entry: pb.BeginTurnItem) -> Begin:
         entry.attempt,
         entry.needs_slot,
         entry.concurrent_runs,
+        _root_count(entry.root) if entry.HasField("root") else None,
     )
 
 

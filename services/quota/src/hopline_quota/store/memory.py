@@ -303,6 +303,8 @@ class MemoryStore:
             day.sent_by_all += 1
         stamp = moment.now if item.kind is Kind.START and item.limits.pair_budget else None
         price = item.limits.turn_price
+        if item.answer_root is not None:
+            workspace.recall_root(admitted.root_id, item.answer_root, moment.now)
         if turns:
             workspace.root(admitted.root_id, moment.now).turns += turns
         for agent_id, turn_id in item.recipients:
@@ -349,6 +351,8 @@ class MemoryStore:
         turn = Turn(begin.turn_id, begin.agent_id, begin.depth, begin.root_id)
         turn.attempt = begin.attempt
         turn.takes_slot = begin.needs_slot
+        if begin.root is not None:
+            workspace.recall_root(begin.root_id, begin.root, now)
         workspace.start(turn)
         return True
 

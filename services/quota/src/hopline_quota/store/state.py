@@ -8,6 +8,7 @@ from typing import Final
 
 from hopline_quota.domain import cause
 from hopline_quota.domain.cause import Standing
+from hopline_quota.domain.values import RootCount
 from hopline_quota.store.credit import Credit
 
 # What ends of turns are kept for until an item has told the workspace's window: the most a policy allows.
@@ -221,6 +222,11 @@ class Workspace:
             found = self.roots[root_id] = Root()
             self._rest_root(root_id, now)
         return found
+
+    def recall_root(self, root_id: str, count: RootCount, now: float) -> None:
+        """Take over what the record says of a root: one that rested long may have been forgotten."""
+        root = self.root(root_id, now)
+        root.turns, root.extra = max(root.turns, count.turns), max(root.extra, count.extra)
 
     def uncharge_root(self, root_id: str, turns: int) -> None:
         """Give turns back; a root that never started any is forgotten at once."""

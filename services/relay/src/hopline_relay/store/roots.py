@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, and_, bindparam, func, or_, select, update
 
 from hopline_relay.store.book import Book
+from hopline_relay.store.bulk import grouped
 from hopline_relay.store.schema import roots, turns
 from hopline_relay.store.sql import Record, Statement, insert
+
+Key = tuple[str, str]
 
 _FIRST = Statement(
     select(turns)
@@ -16,9 +19,12 @@ _FIRST = Statement(
     .order_by(turns.c.ordinal)
     .limit(1)
 )
+# What the mesh itself says is charged to nobody.
 _COUNT = Statement(
     select(func.count()).where(
-        turns.c.workspace_id == bindparam("workspace"), turns.c.root_id == bindparam("root")
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.root_id == bindparam("root"),
+        turns.c.caused_by_kind != "mesh",
     )
 )
 _FIND = Statement(
@@ -112,9 +118,31 @@ def exhausted(
     ).all()
 
 
-def extras(connection: Connection, workspace_id: str, root_ids: Sequence[str]) -> dict[str, int]:
-    """Return what was granted to those of the roots that were granted anything."""
-    query = select(roots.c.id, roots.c.extra_turns).where(
-        roots.c.workspace_id == workspace_id, roots.c.id.in_(root_ids), roots.c.extra_turns > 0
+_STARTED = Statement(
+    select(turns.c.root_id, func.count())
+    .where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.root_id.in_(bindparam("roots", expanding=True)),
+        turns.c.caused_by_kind != "mesh",
     )
-    return {row.id: row.extra_turns for row in connection.execute(query)}
+    .group_by(turns.c.root_id),
+    "roots",
+)
+_EXTRAS = Statement(
+    select(roots.c.id, roots.c.extra_turns).where(
+        roots.c.workspace_id == bindparam("workspace"), roots.c.id.in_(bindparam("roots", expanding=True))
+    ),
+    "roots",
+)
+
+
+def counts(connection: Connection, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return how many turns roots have started, and what they were granted; by (workspace, id)."""
+    found: dict[Key, tuple[int, int]] = {}
+    for workspace_id, ids in grouped(keys).items():
+        for start in range(0, len(ids), 500):
+            values = {"workspace": workspace_id, "roots": ids[start : start + 500]}
+            extra = dict(_EXTRAS.all(connection, values))
+            for root_id, started in _STARTED.all(connection, values):
+                found[workspace_id, root_id] = (started, extra.get(root_id, 0))
+    return found

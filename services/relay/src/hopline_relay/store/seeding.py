@@ -192,18 +192,9 @@ def _turn(seed: pb.SeedRequest, row: Any) -> pb.SeedTurn:
 
 
 def _add_roots(connection: Connection, seed: pb.SeedRequest, workspace_id: str, roots: set[str]) -> None:
-    ordered = sorted(roots)
-    for start in range(0, len(ordered), 500):
-        query = (
-            select(turns.c.root_id, func.count())
-            .where(turns.c.workspace_id == workspace_id, turns.c.root_id.in_(ordered[start : start + 500]))
-            .group_by(turns.c.root_id)
-        )
-        extras = roots_store.extras(connection, workspace_id, ordered[start : start + 500])
-        for root_id, count in connection.execute(query):
-            seed.roots.add(
-                workspace_id=workspace_id, root_id=root_id, turns=count, extra_turns=extras.get(root_id, 0)
-            )
+    counts = roots_store.counts(connection, [(workspace_id, root_id) for root_id in roots])
+    for (_, root_id), (started, extra) in counts.items():
+        seed.roots.add(workspace_id=workspace_id, root_id=root_id, turns=started, extra_turns=extra)
 
 
 def _add_pairs(connection: Connection, seed: pb.SeedRequest, workspace_id: str, since: float) -> None:
