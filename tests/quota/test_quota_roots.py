@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hopline_quota.domain.values import EndKind, Kind, Record, SeedRoot
+from hopline_quota.domain.values import Begin, EndKind, Kind, Record, RootCount, SeedRoot
 
 from tests.quota.builders import LIMITS, WIDE, Desk, admitted, refused
 
@@ -74,6 +74,24 @@ async def test_after_the_window_a_new_root_is_opened(desk: Desk) -> None:
     await desk.end("t")
     desk.clock.advance(600)
     assert admitted(await desk.start("a", "b")).opened_root
+
+
+async def test_a_root_that_was_forgotten_goes_on_from_what_the_record_says(desk: Desk) -> None:
+    limits = LIMITS._replace(root_turns=5)
+    count = RootCount(4, 1)
+    late = desk.item("b", "a", kind=Kind.ANSWER, root="R", limits=limits)._replace(answer_root=count)
+    admitted((await desk.admit(late))[0])
+    await desk.run("t", "a", root="R")
+    admitted(await desk.start("a", "c", limits=limits))
+    refused(await desk.start("a", "c", limits=limits), "root_exhausted")
+
+
+async def test_a_root_that_is_known_keeps_what_was_charged_since_the_record_was_read(desk: Desk) -> None:
+    limits = LIMITS._replace(root_turns=5)
+    await spend(desk, "R", 5)
+    begin = Begin("t", "ws", "a", 0, "R", 1, False, 0, RootCount(2, 0))
+    assert await desk.store.begin(desk.epoch, [begin]) == [True]
+    refused(await desk.start("a", "b", limits=limits), "root_exhausted")
 
 
 async def test_a_person_always_opens_a_root(desk: Desk) -> None:

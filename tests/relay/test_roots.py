@@ -10,6 +10,7 @@ from hopline.relay.v1 import delegation_pb2 as pb
 from hopline.relay.v1 import session_pb2
 from hopline_rpc.errors import HoplineError
 
+from tests.support.owners import DAY, ask_within
 from tests.support.relay_mesh import Caller, RelayMesh, attempt, refusal
 
 
@@ -23,6 +24,29 @@ async def spent(mesh: RelayMesh, turns: int = 3) -> tuple[Caller, Caller, str]:
     for _ in range(turns - 1):
         await worker.send(turn, bob)
     return ada, bob, turn.root_id
+
+
+async def test_a_root_that_rested_for_a_day_and_was_forgotten_is_as_exhausted_as_before(
+    mesh: RelayMesh,
+) -> None:
+    await mesh.policy(root_turns=3, pair_budget="0")
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    worker = await mesh.worker(ada)
+    await mesh.admin.sessions.Prompt(session_pb2.PromptRequest(agent=ada.id, text="go", wait_seconds=0))
+    turn = await worker.next()
+    for _ in range(2):
+        await worker.send(turn, bob)
+    await ask_within(worker, turn)
+    await worker.end(turn, "asked")
+    for message in (await bob.take()).messages:
+        await bob.done(message.id)
+    await mesh.skip(DAY + 1)
+    await mesh.forget_counters(1_000)
+    await mesh.relay._escalations.expire()
+    back = await worker.next()
+    assert back.root_id == turn.root_id
+    error = await refusal(worker.send(back, bob))
+    assert (error.reason, error.details["used"]) == ("root_exhausted", 3)
 
 
 def extend(root_id: str, turns: int, request_id: str = "") -> pb.ExtendRootRequest:
