@@ -40,7 +40,7 @@ async def test_a_root_that_rested_for_a_day_and_was_forgotten_is_as_exhausted_as
     await worker.end(turn, "asked")
     for message in (await bob.take()).messages:
         await bob.done(message.id)
-    await mesh.skip(DAY + 1)
+    mesh.clock.set_wall(mesh.clock.now() + DAY + 1)
     await mesh.forget_counters(1_000)
     await (await mesh.agent("cy")).send(bob)  # the counters are rebuilt now
     await mesh.relay._escalations.expire()
