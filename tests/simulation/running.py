@@ -244,7 +244,7 @@ class Simulation:
             "turn_seconds": rng.choice((60, 3600)),
             "queue_seconds": rng.choice((120, 3600, 86_400)),
             "agents": 25,
-            "batch_inbox": rng.random() < 0.5,
+            "batch_inbox": rng.random() < 0.8,
             "refusals": "0",
             "credits": rng.choice(("off", "off", "off", "0.5", "1.000001")),
         }

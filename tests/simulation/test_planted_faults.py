@@ -13,6 +13,7 @@ from hopline_quota.domain.values import Begin
 from hopline_quota.store.memory import MemoryStore
 from hopline_relay import admission, endings, refusals
 from hopline_relay.store import debting, entering, seals, seeding, subtree
+from hopline_relay.store import turns as turn_store
 from hopline_relay.store.schema import audit_events
 from sqlalchemy import bindparam, update
 
@@ -118,6 +119,7 @@ def workspaces_crossed(patch: pytest.MonkeyPatch) -> None:
 
 def batches_end_without_what_rides_along(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(endings, "along", lambda plan, rows: [])
+    patch.setattr(turn_store, "beside", lambda connection, rows: [])
 
 
 def cancels_end_one_turn_alone(patch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,8 @@ class Cancels:
         """Complete what a process that died had begun to cancel."""
         fault = Fault("canceled", "canceled with the work that it was asked for")
         for workspace_id in workspace_ids:
-            for row in await self._journal.read(partial(subtree.left_over, workspace_id=workspace_id)):
+            find = partial(subtree.left_over, workspace_id=workspace_id, now=self._journal.clock.now())
+            for row in await self._journal.read(find):
                 if await self._end(row, fault, MESH, tell=False):
                     await self.cascade([row], fault, MESH)
 

@@ -55,7 +55,7 @@ def _woken(
     return [row for row in woken if (workspace_id, replies[workspace_id, row.message_id].in_reply_to) in mine]
 
 
-def left_over(connection: Connection, workspace_id: str) -> list[Record]:
+def left_over(connection: Connection, workspace_id: str, now: float) -> list[Record]:
     """Return live turns that were asked for by others before those were cancelled, or given up by the mesh.
 
     What an agent asks for later is not the cancelled work, even where it is put down to that turn: it may
@@ -79,6 +79,8 @@ def left_over(connection: Connection, workspace_id: str) -> list[Record]:
             above.c.state.in_(("canceled", "failed")),
             above.c.error_code.not_in(_OWN_FAILURES),
             messages.c.created_at <= above.c.ended_at,
+            # After a clock was set back its times say nothing.
+            above.c.ended_at <= now,
         )
     )
     found = {(workspace_id, row.turn_id) for row in connection.execute(query)}
