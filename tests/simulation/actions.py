@@ -11,6 +11,7 @@ from typing import Any
 from hopline.quota.v1 import credit_pb2
 from hopline.relay.v1 import dead_letter_pb2 as letters_pb
 from hopline.relay.v1 import delegation_pb2 as turns_pb
+from hopline.relay.v1 import escalation_pb2 as owner_pb
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1 import session_pb2
 from hopline_rpc.errors import HoplineError
@@ -34,6 +35,7 @@ class Memory:
         self.threads: list[str] = []
         self.sessions: list[str] = []
         self.peer_sessions: list[str] = []
+        self.questions: list[str] = []
         self.requests: list[tuple[str, Callable[[str], Awaitable[Any]], str]] = []
 
     @staticmethod
@@ -234,6 +236,48 @@ class Actions:
             lambda a: self._seen(agent, a.turn),
         )
 
+    def ask_owner(self) -> None:
+        """Ask the owner, often what was asked before, or look at a question."""
+        agent, memory = self.mind()
+        wait = self.rng.choice((0, 0, 5, 50))
+        if memory.questions and self.rng.random() < 0.3:
+            look = owner_pb.CheckEscalationRequest(
+                escalation_id=self.some(memory.questions), wait_seconds=wait
+            )
+            work = agent.escalations.CheckEscalation(look)
+            self.call(agent.name, f"looks for its owner, waiting {wait} s", work)
+            return
+        request = owner_pb.AskOwnerRequest(
+            question=f"question {self.rng.randint(1, 4)}",
+            options=self.rng.choice(([], ["yes", "no"])),
+            wait_seconds=wait,
+            request_id=self._request_id(),
+            caller_session_id=self._session(memory),
+        )
+        self.call(
+            agent.name,
+            f"asks its owner, waiting {wait} s",
+            agent.escalations.AskOwner(request),
+            lambda a: self._asked(agent, a.escalation),
+        )
+
+    def _asked(self, agent: Member, question: Any) -> None:
+        for memory in (self.memories[agent.id], self.memories[self.person.id]):
+            memory.keep(memory.questions, question.id)
+        self.story.did[f"question {owner_pb.EscalationStatus.Name(question.status)[18:].lower()}"] += 1
+
+    def answer_owner(self) -> None:
+        """Have a person answer a question, or take it back; now and then one that has ended."""
+        identifier = self.some(self.memories[self.person.id].questions)
+        if self.rng.random() < 0.2:
+            request = owner_pb.WithdrawEscalationRequest(escalation_id=identifier, reason="not now")
+            self.call("the person", "withdraws", self.person.escalations.WithdrawEscalation(request))
+            return
+        reply = owner_pb.AnswerEscalationRequest(
+            escalation_id=identifier, text=self.rng.choice(("yes", "no"))
+        )
+        self.call("the person", "answers an agent", self.person.escalations.AnswerEscalation(reply))
+
     def take(self) -> None:
         """Read the inbox, and wait or not."""
         agent, memory = self.mind()
@@ -426,6 +470,7 @@ class Actions:
             ("check", pb.CheckRequest(turn_id=self.some(memory.asked), wait_seconds=20)),
             ("reply", pb.ReplyRequest(message_id=self.some(memory.inbox), text=self._text())),
             ("take_inbox", pb.TakeInboxRequest(limit=2)),
+            ("ask_owner", owner_pb.AskOwnerRequest(question="from a turn", wait_seconds=20)),
         ]
         name, request = self.rng.choice(methods)
         turn = start.turn_id if self.rng.random() < 0.9 else ""

@@ -358,10 +358,14 @@ class QuotaModel:
                 gone.when.seen_again(now, wall)
 
     def _count_again(self, record: Any) -> None:
-        said = "FROM messages m JOIN deliveries d USING (workspace_id) WHERE d.message_id = m.id"
+        # What passes between an agent and its owner is charged to nobody: no day stands on it.
+        said = (
+            "FROM messages m JOIN deliveries d USING (workspace_id) WHERE d.message_id = m.id AND m.day <> ''"
+        )
         self.sent = Counter()
         for agent, day, count in record.execute(
-            "SELECT from_id, day, count(*) FROM messages WHERE from_kind = 'agent' GROUP BY 1, 2"
+            "SELECT from_id, day, count(*) FROM messages"
+            " WHERE from_kind = 'agent' AND day <> '' GROUP BY 1, 2"
         ):
             self.sent[agent, day] = count
         self.received = Counter()

@@ -13,6 +13,8 @@ from typing import Any
 from tests.simulation.quotas import QuotaModel, require
 
 _ATTEMPTS = 3
+# What passes between an agent and its owner is nobody's quota.
+_UNCHARGED = ("question", "owner_answer")
 _IDS = re.compile(r"(?:trn|msg|ses)_[0-9a-z]{26}")
 
 
@@ -21,6 +23,7 @@ class Records:
 
     def __init__(self, quotas: QuotaModel, may_reach: Callable[[str, str], bool]) -> None:
         self._quotas = quotas
+        self._ended: dict[str, tuple[Any, ...]] = {}
         self._may_reach = may_reach
         self._seen = 0
         self._threads: Counter[str] = Counter()
@@ -59,6 +62,7 @@ class Records:
         self._look_at_debts({row["id"] for row in live})
         self._look_at_slots(live)
         self._look_at_credits()
+        self._look_at_questions()
 
     def evidence(self, text: str) -> list[str]:
         """Return what the audit log has of the turns, messages and sessions that a text names."""
@@ -91,7 +95,7 @@ class Records:
             self._threads[thread] = row["seq"]
             self.messages[row["id"]] = row
             self._check_cap(row)
-            if row["from_kind"] != "mesh":
+            if row["from_kind"] != "mesh" and row["kind"] not in _UNCHARGED:
                 self._check_charge(row)
         for thread in {row["thread_id"] for row in rows}:
             ((count, reserved),) = self.query(
@@ -109,7 +113,7 @@ class Records:
         if kept in self._kept:
             self._kept.remove(kept)
             return
-        if row["from_kind"] == "mesh" or row["seq"] <= self.thread_cap:
+        if row["from_kind"] == "mesh" or row["kind"] in _UNCHARGED or row["seq"] <= self.thread_cap:
             return
         pays = self.query("SELECT 1 FROM debts WHERE reply_message_id = ?", row["id"])
         require(pays, f"{row['id']} is number {row['seq']} in a thread that takes {self.thread_cap}")
@@ -246,6 +250,25 @@ class Records:
         ((account,),) = self.query("SELECT coalesce(sum(charged), 0) FROM credit_accounts")
         require(charged == account, f"turns cost {charged} and the account says {account}")
 
+    # -- questions to owners -----------------------------------------------------------------------
+
+    def _look_at_questions(self) -> None:
+        """Each ends once, and its agent is told once: where somebody answered, or in time."""
+        answers = Counter(
+            row["in_reply_to"] for row in self.messages.values() if row["kind"] == "owner_answer"
+        )
+        for row in self.query("SELECT * FROM escalations"):
+            identifier, state, told = row["id"], row["state"], answers.pop(row["message_id"], 0)
+            if state == "pending":
+                require(told == 0, f"{identifier} is pending and has {told} answers")
+                continue
+            outcome = (state, row["answer"], row["ended_by_id"])
+            before = self._ended.setdefault(identifier, outcome)
+            require(before == outcome, f"{identifier} ended twice: {before}, {outcome}")
+            most = 1 if state != "withdrawn" else told
+            require(told <= 1 and told == most, f"{identifier} is {state} and has {told} answers")
+        require(not answers, f"answers to no question: {dict(answers)}")
+
     # -- the end -----------------------------------------------------------------------------------
 
     def look_at_the_end(self) -> None:
@@ -255,6 +278,8 @@ class Records:
         require(not left, f"turns that never ended: {left}")
         require(not self.query("SELECT 1 FROM debts WHERE state = 'open'"), "a debt never ended")
         require(not self.query("SELECT 1 FROM waits"), "a wait never ended")
+        left = [row["id"] for row in self.query("SELECT id FROM escalations WHERE state = 'pending'")]
+        require(not left, f"questions that never ended: {left}")
         require(not self._quotas.running, f"slots that never came back: {sorted(self._quotas.running)}")
         require(not self._quotas.queued, f"queued for ever: {sorted(self._quotas.queued)}")
         self._look_at_sums()
@@ -297,11 +322,12 @@ class Records:
         sent: Counter[tuple[str, str]] = Counter()
         received: Counter[tuple[str, str]] = Counter()
         for row in self.messages.values():
-            if row["from_kind"] == "agent":
+            if row["from_kind"] == "agent" and row["kind"] not in _UNCHARGED:
                 sent[row["from_id"], row["day"]] += 1
         for row in self.query(
             "SELECT d.recipient_id, m.day FROM messages m JOIN deliveries d USING (workspace_id)"
             " WHERE d.message_id = m.id AND m.from_kind <> 'mesh' AND d.recipient_kind = 'agent'"
+            " AND m.kind <> 'owner_answer'"
         ):
             received[row["recipient_id"], row["day"]] += 1
         ((charged,),) = self.query(

@@ -151,6 +151,8 @@ class Simulation:
             actions.again: 2,
             actions.ask: 10,
             actions.check: 5,
+            actions.ask_owner: 3,
+            actions.answer_owner: 3,
             actions.take: 8,
             actions.reply: 8,
             actions.finish: 2,

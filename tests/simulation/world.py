@@ -13,6 +13,7 @@ from unittest.mock import patch
 from hopline.registry.v1 import agent_pb2 as agents
 from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceStub
 from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
+from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
 from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
 from hopline_rpc.ids import seeded_ids
@@ -73,6 +74,11 @@ class Member(Caller):
     def turns(self) -> Any:
         """DelegationService."""
         return self._stub(DelegationServiceStub)
+
+    @property
+    def escalations(self) -> Any:
+        """EscalationService."""
+        return self._stub(EscalationServiceStub)
 
 
 class World(RelayMesh):
