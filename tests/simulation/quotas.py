@@ -379,7 +379,8 @@ class QuotaModel:
         self.day = max([self.day, *(day for day in known if day <= ahead)])
         self.roots = Counter()
         for root, count in record.execute(
-            "SELECT root_id, count(*) FROM turns WHERE caused_by_kind <> 'mesh' GROUP BY 1"
+            "SELECT root_id, count(*) FROM turns WHERE caused_by_kind <> 'mesh'"
+            " AND cause <> 'owner_answer' GROUP BY 1"
         ):
             self.roots[root] = count
         self.extras = Counter(dict(record.execute("SELECT id, extra_turns FROM roots").fetchall()))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, and_, bindparam, func, or_, select, update
 
+from hopline_relay.domain.escalations import KIND_ANSWER
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import grouped
 from hopline_relay.store.schema import roots, turns
@@ -19,12 +20,13 @@ _FIRST = Statement(
     .order_by(turns.c.ordinal)
     .limit(1)
 )
-# What the mesh itself says is charged to nobody.
+# What the mesh itself says is charged to nobody, and neither is an owner's answer.
+_CHARGED = and_(turns.c.caused_by_kind != "mesh", turns.c.cause != KIND_ANSWER)
 _COUNT = Statement(
     select(func.count()).where(
         turns.c.workspace_id == bindparam("workspace"),
         turns.c.root_id == bindparam("root"),
-        turns.c.caused_by_kind != "mesh",
+        _CHARGED,
     )
 )
 _FIND = Statement(
@@ -123,7 +125,7 @@ _STARTED = Statement(
     .where(
         turns.c.workspace_id == bindparam("workspace"),
         turns.c.root_id.in_(bindparam("roots", expanding=True)),
-        turns.c.caused_by_kind != "mesh",
+        _CHARGED,
     )
     .group_by(turns.c.root_id),
     "roots",
