@@ -20,7 +20,7 @@ from sqlalchemy import bindparam, update
 from tests.simulation.running import play
 from tests.simulation.world import STRANGER
 
-SEEDS, STEPS = 20, 300
+SEEDS, STEPS = 60, 300
 
 
 def depth_off_by_one(patch: pytest.MonkeyPatch) -> None:
