@@ -339,17 +339,21 @@ class Questions:
     ) -> pb.Escalation:
         """Wait for the end of a question, if the caller does, and return how it stands."""
         if waiter is not None and row.state == "pending":
+            asked = row
             self._waits.register(row.workspace_id, row.id, waiter)
             try:
                 # It may have ended between the look and the registration.
                 row = await self._own(principal, row.id)
                 if row.state == "pending":
                     await self._slots.wait(waiter, seconds, waiter.slot_turn_id)
-                    row = await self._own(principal, row.id)
+                # From here on nobody is told through it: what ends for a waiting call is a message then.
+                self._waits.leave(waiter)
+                row = await self._own(principal, row.id)
+                if waiter.outcome is None and not await self._is_to_take(row):
+                    row = asked
             except BaseException:
                 self._gone(waiter)
                 raise
-            self._waits.leave(waiter)
             self._waits.forget(row.workspace_id, waiter.id)
         if row.state != "pending":
             await self._take(row)
@@ -369,13 +373,18 @@ class Questions:
             raise no_escalation(escalation_id)
         return row
 
-    async def _take(self, row: Record) -> None:
-        """Mark an answer as taken that is handed over, and drop the wake that is still queued."""
-        if not row.answer_message_id:
-            return
+    async def _is_to_take(self, row: Record) -> bool:
+        """Tell whether an answer waits for whoever takes it; one without a message waits for nobody."""
+        if row.state == "pending" or not row.answer_message_id:
+            return True
         key = (row.workspace_id, row.answer_message_id)
         copies = await self._journal.read(lambda connection: copies_of(connection, [key]))
-        if any(copy.state == "queued" for copy in copies[key]):
+        return any(copy.state == "queued" for copy in copies[key])
+
+    async def _take(self, row: Record) -> None:
+        """Mark an answer as taken that is handed over, and drop the wake that is still queued."""
+        if row.answer_message_id and await self._is_to_take(row):
+            key = (row.workspace_id, row.answer_message_id)
             await self._taking.take((row.workspace_id, row.id), lambda book: _drop_wake(book, key))
 
 
