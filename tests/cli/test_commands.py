@@ -369,6 +369,17 @@ def test_a_kept_head_that_the_log_has_not_passed_is_said_on_one_line(hopline: Ru
     usage = hopline("audit", "verify", "--head", "12")
     assert usage.status == 2
     assert "N:HASH" in usage.err
+    nothing_kept = hopline("audit", "verify", "--after-head")
+    assert nothing_kept.status == 2
+    assert "--keep FILE" in nothing_kept.err
+
+
+def test_a_head_that_cannot_be_kept_is_told_with_why(hopline: Run, agent: str, tmp_path: Path) -> None:
+    hopline("send", agent, "hello")
+    refused = hopline("audit", "verify", "--keep", str(tmp_path / "nowhere" / "head"))
+    assert refused.status == 2
+    assert "cannot be written: No such file or directory" in refused.err
+    assert "the head to keep is " in refused.err
 
 
 # --- how commands end ----------------------------------------------------------------------------

@@ -44,6 +44,16 @@ def test_what_a_deleted_agent_left_is_purged_and_cannot_be_retried(
     assert (gone.status, gone.error["code"]) == (1, "not_found")
 
 
+def test_what_cannot_be_retried_keeps_no_other_letter_back(
+    hopline: Run, letters: tuple[str, list[str]]
+) -> None:
+    """`--all` says how many stay, and why."""
+    _, both = letters
+    tried = hopline("dead", "retry", "--all")
+    assert (tried.status, tried.json["turn_ids"]) == (0, [])
+    assert tried.json["refused"] >= len(both)
+
+
 def test_which_letters_are_meant_has_to_be_said(hopline: Run) -> None:
     for words in (("dead", "purge"), ("dead", "retry", "trn_1", "--all")):
         assert hopline(*words).status == 2

@@ -43,7 +43,20 @@ def test_credits_are_paid_in_shown_and_used_up(alone: Run) -> None:
 def test_what_is_no_amount_is_refused_in_one_line(alone: Run, amount: str) -> None:
     refused = alone("credits", "deposit", amount).error
     assert refused["code"] == "invalid_argument"
-    assert "amount" in refused["message"]
+    assert "amount: must be " in refused["message"]
+
+
+@pytest.mark.parametrize("wrong", ["credits=-1", "pair_budget=30", "refusals=often"])
+def test_a_rail_that_is_set_wrong_is_told_in_words(alone: Run, wrong: str) -> None:
+    refused = alone("policy", "set", wrong).error
+    assert refused["code"] == "invalid_argument"
+    assert f"{wrong.partition('=')[0]}: must be " in refused["message"]
+    assert "regex" not in refused["message"]
+
+
+def test_an_empty_webhook_is_no_way_to_remove_one(alone: Run) -> None:
+    refused = alone("user", "set", "admin", "--webhook", "")
+    assert (refused.status, "none to remove it" in refused.err) == (2, True)
 
 
 def test_a_root_is_shown_and_extended_by_a_turn_of_it(alone: Run) -> None:

@@ -86,7 +86,7 @@ async def test_an_answer_that_comes_by_the_inbox_is_marked_as_the_owners(rig: Ri
         ({"question": "x" * 8193}, "the limit is 8192"),
         ({"question": "é" * 5000}, "10000 bytes; the limit is 8192 (8 KiB)"),
         ({"question": "x", "options": "yes"}, "options: must be a list"),
-        ({"question": "x", "options": ["a"] * 2}, "options: names somebody twice"),
+        ({"question": "x", "options": ["a"] * 2}, "options: names one of them twice"),
         ({"question": "x", "option": ["a"]}, "did you mean options?"),
     ],
 )

@@ -46,7 +46,7 @@ def refused(tool: str, arguments: dict[str, Any]) -> dict[str, str]:
         ("send_message", {**SEND, "agent": {"id": 1}}, "agent", "must be text in quotes or a list"),
         ("send_message", {**SEND, "agent": ["a", 7]}, "agent[1]", "must be text in quotes, not the number 7"),
         ("send_message", {**SEND, "agent": ["a", ""]}, "agent[1]", "must not be empty"),
-        ("send_message", {**SEND, "agent": ["a", "a"]}, "agent", "names somebody twice"),
+        ("send_message", {**SEND, "agent": ["a", "a"]}, "agent", "names one of them twice"),
         ("send_message", {**SEND, "agent": [str(n) for n in range(11)]}, "agent", "11 of them; the limit"),
         ("send_message", {**SEND, "request_id": "1"}, "request_id", "must be a UUID such as"),
         ("send_message", {**SEND, "subject": "s" * 201}, "subject", "201 characters; the limit is 200"),
@@ -161,7 +161,7 @@ def check_refusal(code: str, result: Any) -> None:
     assert error["details"]["limit"] == 4
     assert error["details"]["retry_after_seconds"] == 2.5
     assert f"{code}: too many agents in a row." in result.content[0].text
-    assert "Possible again in 2.5 s." in result.content[0].text
+    assert "Possible again in 3 s." in result.content[0].text
 
 
 @pytest.mark.parametrize(("tool", "rpc", "arguments"), [

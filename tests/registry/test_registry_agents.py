@@ -147,6 +147,10 @@ async def test_many_made_at_once_get_slugs_of_their_own(rig: Rig) -> None:
         ({"name": "P", "wake": Wake(kind=pb.WAKE_KIND_WEBHOOK)}, "webhook_url"),
         ({"name": "P", "wake": Wake(kind=pb.WAKE_KIND_WEBHOOK, webhook_url="ftp://x")}, "webhook_url"),
         ({"name": "P", "wake": Wake(kind=pb.WAKE_KIND_WEBHOOK, webhook_url="http://x y")}, "webhook_url"),
+        ({"name": "P", "wake": Wake(kind=pb.WAKE_KIND_WEBHOOK, webhook_url="http://:80/x")}, "webhook_url"),
+        ({"name": "P", "wake": Wake(kind=pb.WAKE_KIND_WEBHOOK, webhook_url="http://x:0/")}, "webhook_url"),
+        ({"name": "P", "wake": Wake(kind=pb.WAKE_KIND_WEBHOOK, webhook_url="http://x:99999")}, "webhook_url"),
+        ({"name": "P", "wake": Wake(kind=pb.WAKE_KIND_WEBHOOK, webhook_url="http://[::1")}, "webhook_url"),
     ],
 )
 async def test_a_bad_definition_is_refused_by_the_name_of_its_field(

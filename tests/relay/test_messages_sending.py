@@ -178,7 +178,10 @@ async def test_a_fan_out_keeps_a_place_for_each_answer(mesh: RelayMesh) -> None:
     await cid.reply(sent.message_id)
     assert [message.seq for message in await mesh.thread(sent.thread_id)] == [1, 2, 3]
     await mesh.policy(messages_per_thread=2)
-    assert (await refusal(ada.send(bob, cid))).reason == "thread_full"
+    wide = await refusal(ada.send(bob, cid))
+    assert (wide.reason, wide.details["limit"], wide.details["used"]) == ("thread_full", 2, 0)
+    assert "needs 3; send it to fewer at once" in wide.message
+    assert (await ada.send(bob)).thread_id
 
 
 async def test_an_answer_that_is_owed_passes_a_full_thread(mesh: RelayMesh) -> None:

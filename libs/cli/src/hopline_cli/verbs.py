@@ -155,4 +155,11 @@ def text_or_file(value: str | None, option: str) -> str | None:
     try:
         return Path(value[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{value[1:]} cannot be read: {error}", param_hint=option) from None
+        raise typer.BadParameter(f"{value[1:]} cannot be read: {why(error)}", param_hint=option) from None
+
+
+def why(error: OSError | UnicodeDecodeError) -> str:
+    """Say why a file could not be read or written, in words for people."""
+    if isinstance(error, OSError):
+        return error.strerror or "it cannot be reached"
+    return "it is not text in UTF-8"

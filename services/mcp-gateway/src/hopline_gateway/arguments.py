@@ -120,7 +120,7 @@ class Checker:
             case "minItems":
                 return "must not be an empty list"
             case "uniqueItems":
-                return "names somebody twice; every one may stand once"
+                return "names one of them twice; each may stand once"
             case "enum":
                 return f"must be one of {', '.join(map(str, limit))}"
         return "is not valid"

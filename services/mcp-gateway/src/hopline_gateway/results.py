@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -49,7 +50,7 @@ def refusal(error: HoplineError) -> Json:
     sentences = [f"{error.reason}: {error.message.rstrip('.')}."]
     retry = shown["details"].get("retry_after_seconds")
     if retry is not None:
-        sentences.append(f"Possible again in {retry:g} s.")
+        sentences.append(f"Possible again in {math.ceil(retry)} s.")
     if error.reason == "not_found" and "agent" in error.details:
         sentences.append("Call list_agents for whom you can address.")
     elif advice := _ADVICE.get(error.reason):

@@ -92,7 +92,7 @@ def undelivered(
     outgoing = notice(debt, asked, name=name, fault=fault, ids=ids, queue_seconds=queue_seconds, now=now)
     outgoing.body = (
         f"Your message {asked.id} never got through to {name}: {fault.message} ({fault.code}). It is a dead "
-        "letter now; who operates the agent may send it again."
+        "letter now; who operates the agent may send it again while the agent exists."
     )
     return outgoing
 

@@ -46,18 +46,43 @@ async def show(mesh: Mesh, out: Output, identifier: Annotated[str, typer.Argumen
     out.fields(shapes.dead_letter(found.dead_letter))
 
 
+# What is wrong with one letter and not with all: its agent is deleted, its inbox full, somebody was first.
+_ONE_ALONE = frozenset({"failed_precondition", "inbox_full", "not_found"})
+
+
 @command(app, "retry")
 async def retry(
     mesh: Mesh, out: Output, identifiers: Ids = None, agent: OfAgent = "", every: All = False
 ) -> None:
     """Send them again, as the same messages; nothing is charged."""
-    from hopline.relay.v1 import dead_letter_pb2 as pb
+    from hopline_rpc.errors import HoplineError
 
     queued: list[str] = []
+    refused: list[HoplineError] = []
     for part in await _named(mesh, identifiers, agent, every=every):
-        request = pb.RetryDeadLettersRequest(turn_ids=part)
-        queued += (await mesh.letters.RetryDeadLetters(request)).turn_ids
-    out.result({"turn_ids": queued}, f"{len(queued)} queued again", *queued)
+        try:
+            queued += await _retry(mesh, part)
+        except HoplineError as error:
+            if not every or error.reason not in _ONE_ALONE:
+                raise
+            # One that cannot be sent keeps no other back.
+            for each in part:
+                try:
+                    queued += await _retry(mesh, [each])
+                except HoplineError as alone:
+                    refused.append(alone)
+    out.result(
+        {"turn_ids": queued, "refused": len(refused)},
+        f"{len(queued)} queued again",
+        *queued,
+        *([f"{len(refused)} stay: {refused[0].message}"] if refused else []),
+    )
+
+
+async def _retry(mesh: Mesh, turn_ids: list[str]) -> list[str]:
+    from hopline.relay.v1 import dead_letter_pb2 as pb
+
+    return list((await mesh.letters.RetryDeadLetters(pb.RetryDeadLettersRequest(turn_ids=turn_ids))).turn_ids)
 
 
 @command(app, "purge")

@@ -86,6 +86,8 @@ async def set_user(
 
     from hopline_cli import shapes
 
+    if not webhook:
+        raise typer.BadParameter("is empty: give an address, or none to remove it", param_hint="--webhook")
     url = "" if webhook == "none" else webhook
     if url and webhook_secret_file is None:
         raise typer.BadParameter(

@@ -154,4 +154,4 @@ async def cancel(
     is_session = identifier.startswith("ses_")
     request = pb.CancelRequest(session_id=identifier) if is_session else pb.CancelRequest(turn_id=identifier)
     found = shapes.canceled(await mesh.turns.Cancel(request))
-    out.result(found, f"{found['status']}: {found['canceled']} turns ended")
+    out.result(found, f"{found['status']}: {found['canceled']} turn(s) ended")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hopline_cli.output import Json, Output
-from hopline_cli.verbs import command
+from hopline_cli.verbs import command, why
 
 if TYPE_CHECKING:
     from hopline_cli.mesh import Mesh
@@ -49,6 +49,11 @@ async def verify(
     from hopline_rpc.errors import HoplineError
 
     kept = _parsed(head or _read(keep), "--keep" if keep and not head else "--head")
+    if after_head and kept is None:
+        raise typer.BadParameter(
+            "needs a head that was kept: --head N:HASH, or --keep FILE once a head is in it",
+            param_hint="--after-head",
+        )
     found = await _walk(mesh, kept, after_head=after_head)
     shown = _shown(found)
     if found.HasField("fault"):
@@ -56,7 +61,7 @@ async def verify(
         text = f"the audit log is not what was sealed: {found.fault.message}"
         raise HoplineError("failed_precondition", text, details=details)
     if keep is not None and shown["head"]:
-        keep.write_text(shown["head"] + "\n", encoding="utf-8")
+        _keep(keep, shown["head"])
     lines = [f"{found.checked} events are as they were sealed", f"head {shown['head']}"]
     if found.unsealed:
         lines.append(f"{found.unsealed} newer events are sealed within a minute")
@@ -99,7 +104,17 @@ def _read(keep: Path | None) -> str:
     try:
         return keep.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{keep} cannot be read: {error}", param_hint="--keep") from None
+        raise typer.BadParameter(f"{keep} cannot be read: {why(error)}", param_hint="--keep") from None
+
+
+def _keep(keep: Path, head: str) -> None:
+    try:
+        keep.write_text(head + "\n", encoding="utf-8")
+    except OSError as error:
+        # The head is told all the same: reading the whole log may have taken long.
+        raise typer.BadParameter(
+            f"{keep} cannot be written: {why(error)}; the head to keep is {head}", param_hint="--keep"
+        ) from None
 
 
 def _parsed(text: str, option: str) -> tuple[int, str] | None:

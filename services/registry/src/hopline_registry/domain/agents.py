@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from hopline_directory import AgentRecord
@@ -59,4 +60,9 @@ def webhook_problem(url: str) -> str | None:
         return "must be an http:// or https:// address"
     if any(each.isspace() for each in url):
         return "must not contain blank space"
-    return None
+    try:
+        parts = urlsplit(url)
+        reachable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        reachable = False
+    return None if reachable else "must name a host, with a port from 1 to 65535 if it names one"

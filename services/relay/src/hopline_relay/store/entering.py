@@ -72,12 +72,17 @@ def _places(message: Outgoing) -> int:
 
 def _thread_full(message: Outgoing, used: int) -> HoplineError:
     details: dict[str, Any] = {"rail": "messages_per_thread", "limit": message.cap, "used": used}
-    if not message.opens_thread:
+    if message.opens_thread:
+        text = (
+            f"a thread takes {message.cap} messages, a place for the answer of each recipient included, and "
+            f"this needs {1 + _places(message)}; send it to fewer at once"
+        )
+    else:
         details["thread_id"] = message.thread_id
-    text = (
-        f"this thread takes {message.cap} messages, places kept for recipients who have not answered "
-        "included; send without thread_id to open a new one"
-    )
+        text = (
+            f"this thread takes {message.cap} messages, places kept for recipients who have not answered "
+            "included; send without thread_id to open a new one"
+        )
     return HoplineError("thread_full", text, details=details, quota=("messages_per_thread", text))
 
 
