@@ -212,7 +212,7 @@ async def test_a_new_start_delivers_an_answer_that_a_killed_process_was_about_to
     await until(lambda: mesh.relay.waits.someone(mesh.workspace_id, turn.turn_id, ada.id), "the wait")
     # What a kill between the commit and the answer leaves behind: the wait's row, and nobody who waits.
     await mesh.relay.journal.write(lambda book: None)
-    mesh.relay.waits.forget = lambda workspace_id, wait_id: None  # type: ignore[method-assign]
+    mesh.relay.waits.forget = lambda workspace_id, waiter: None  # type: ignore[method-assign]
     await worker.end(turn, "on the edge")
     assert (await waiting).reply == "on the edge"
     await mesh.reopen()

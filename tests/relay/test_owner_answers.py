@@ -306,7 +306,7 @@ async def test_an_answer_that_a_killed_process_was_about_to_hand_over_is_deliver
     asking = asyncio.create_task(ask_owner(ada, wait=50))
     identifier = await waits(mesh, ada)
     # What a kill between the commit and the answer leaves behind: the wait's row, and nobody who waits.
-    mesh.relay.waits.forget = lambda workspace_id, wait_id: None  # type: ignore[method-assign]
+    mesh.relay.waits.forget = lambda workspace_id, waiter: None  # type: ignore[method-assign]
     await answer(mesh.admin, identifier, "on the edge")
     assert (await asking).status == ANSWERED
     await mesh.reopen()

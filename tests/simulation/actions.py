@@ -160,15 +160,17 @@ class Actions:
         self.call(agent.name, f"{verb} to {whom}", method(request), then)
 
     def _accepted(self, agent: Member, request_id: str, message_id: str) -> None:
-        """The same request is the same message, for a day by the wall clock."""
+        """The same request is the same message, for a day by the wall clock, which may have been ahead."""
         if not request_id:
             return
         key = f"{agent.id} {request_id}"
         known = self.accepted.get(key, message_id)
-        age = self.world.time.now() - milliseconds_of(known) / 1000
+        made = milliseconds_of(known) / 1000
         require(
-            # A clock that was set back behind it does not know it any more.
-            known == message_id or not 0 <= age < _REQUEST_SECONDS,
+            # A clock that was set back behind it does not know it any more; one that was set on forgot it.
+            known == message_id
+            or self.world.time.now() < made
+            or self.world.time.latest() - made >= _REQUEST_SECONDS,
             f"{agent.name} had {known} accepted, and then {message_id}",
         )
         self.accepted[key] = message_id

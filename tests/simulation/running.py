@@ -228,7 +228,7 @@ class Simulation:
         """Set the wall clock forward or back; durations are measured by another."""
         seconds = self.rng.choice((-_DAY, -3600.0, -5.0, 5.0, 3600.0, _DAY))
         self.actions.story.tell(f"the wall clock is set by {seconds:.0f} s")
-        self.world.time.offset += seconds
+        self.world.time.set_by(seconds)
 
     # -- the mesh ----------------------------------------------------------------------------------
 

@@ -116,11 +116,21 @@ class VirtualClock:
 
     def __init__(self, loop: VirtualLoop, wall: float) -> None:
         self.loop = loop
-        self.offset = wall
+        self._offset = wall
+        self._latest = wall
+
+    def set_by(self, seconds: float) -> None:
+        """Set the wall clock forward or back; no time passes."""
+        self._latest = self.latest()
+        self._offset += seconds
+
+    def latest(self) -> float:
+        """Return the latest that the wall clock ever was."""
+        return max(self._latest, self.now())
 
     def now(self) -> float:
         """Return the wall clock in unix seconds."""
-        return self.loop.time() + self.offset
+        return self.loop.time() + self._offset
 
     def monotonic(self) -> float:
         """Return seconds that never go backwards."""

@@ -248,6 +248,9 @@ class Admission:
         """Make a call, and again when the counters had to be rebuilt first."""
         for _ in range(_RETRIES):
             epoch = self.epoch
+            if not epoch:
+                # Rebuilt before what an earlier process left is settled, they would be wrong.
+                raise HoplineError("unavailable", "the relay is starting", retry_after=1.0)
             try:
                 response = await call(epoch)
             except HoplineError as error:

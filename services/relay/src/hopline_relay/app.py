@@ -141,6 +141,7 @@ class Relay:
         )
         self.authenticator = self._guard.authenticator
         slots, views = Slots(admission, signals, clock), Views(directory)
+        waits.on_over = slots.over
         self._taking = taking = Taking(journal, endings, hand_over)
         asks = Asks(journal, directory, sends, waits, hand_over, taking, slots, inboxes, views, ids, clock)
         poster = HttpPoster(

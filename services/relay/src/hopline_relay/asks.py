@@ -114,7 +114,7 @@ class Asks:
             raise
         if waiter is not None:
             self._waits.leave(waiter)
-            self._waits.forget(draft.principal.workspace_id, waiter.id)
+            self._waits.forget(draft.principal.workspace_id, waiter)
         state = "queued"
         if outcome is None and waiter is not None:
             state = await self._state_of(draft.principal.workspace_id, copy.turn_id)
@@ -171,7 +171,7 @@ class Asks:
             return
         if waiter.outcome is not None:
             self._hand_over.back(workspace_id, turn_id)
-        self._waits.forget(workspace_id, waiter.id)
+        self._waits.forget(workspace_id, waiter)
 
     async def _state_of(self, workspace_id: str, turn_id: str) -> str:
         key = (workspace_id, turn_id)
@@ -237,7 +237,7 @@ class Asks:
             self._gone(waiter)
             raise
         self._waits.leave(waiter)
-        self._waits.forget(turn.workspace_id, waiter.id)
+        self._waits.forget(turn.workspace_id, waiter)
         if outcome is not None and watched.debt is not None and watched.debt.creditor_id == principal.id:
             await self._take(principal, watched.debt)
         return outcome

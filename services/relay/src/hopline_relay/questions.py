@@ -105,7 +105,7 @@ class Questions:
             )
         except BaseException:
             if waiter is not None:
-                self._waits.forget(principal.workspace_id, waiter.id)
+                self._waits.forget(principal.workspace_id, waiter)
             raise
         if standing.inbox is not None and standing.inbox.id:
             self._inboxes.remember(standing.inbox)
@@ -354,7 +354,7 @@ class Questions:
             except BaseException:
                 self._gone(waiter)
                 raise
-            self._waits.forget(row.workspace_id, waiter.id)
+            self._waits.forget(row.workspace_id, waiter)
         if row.state != "pending":
             await self._take(row)
         return self._views.escalation(principal, row)
@@ -364,7 +364,7 @@ class Questions:
         self._waits.leave(waiter)
         if waiter.outcome is not None:
             self._hand_over.back(*waiter.key)
-        self._waits.forget(waiter.key[0], waiter.id)
+        self._waits.forget(waiter.key[0], waiter)
 
     async def _own(self, principal: Principal, escalation_id: str) -> Record:
         key = (principal.workspace_id, escalation_id)

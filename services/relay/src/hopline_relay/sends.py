@@ -284,7 +284,7 @@ class Sends:
             )
             waiter = ready.draft.waiter
             if waiter is not None and waiter.gone:
-                self._waits.forget(outgoing.workspace_id, waiter.id)
+                self._waits.forget(outgoing.workspace_id, waiter)
             if ready.discharge is not None:
                 self._told(ready, ready.discharge, ended)
                 claimable.add((outgoing.workspace_id, ready.discharge.recipient_id))

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hopline_rpc.clock import Clock
+from hopline_store import after_commit
 
 from hopline_relay.domain.deadlock import Runs, stuck
 from hopline_relay.domain.values import Fault
 from hopline_relay.journal import Journal
 from hopline_relay.store import waiting
+from hopline_relay.store.book import Book
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class Waits:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        # Called with (workspace, turn) once the row of a call that stood still within that turn is gone.
+        self.on_over: Callable[[str, str], None] = lambda workspace_id, turn_id: None
         self._waiters: dict[tuple[str, str], list[Waiter]] = defaultdict(list)
         # Calls whose turns stand still, by workspace and agent.
         self._blocked: dict[tuple[str, str], list[Waiter]] = {}
@@ -172,7 +176,13 @@ class Waits:
             told = told or waiter.principal_id == principal_id
         return told
 
-    def forget(self, workspace_id: str, wait_id: str) -> None:
+    def forget(self, workspace_id: str, waiter: Waiter) -> None:
         """Drop a wait's row: its answer was handed over, or the call waits no longer."""
-        key = (workspace_id, wait_id)
-        self._journal.along(lambda book: waiting.remove(book.connection, [key]))
+        key, turn_id = (workspace_id, waiter.id), waiter.slot_turn_id
+
+        def remove(book: Book) -> None:
+            waiting.remove(book.connection, [key])
+            if turn_id:
+                after_commit(book.connection, lambda: self.on_over(workspace_id, turn_id))
+
+        self._journal.along(remove)

@@ -17,6 +17,7 @@ from hopline_relay.store.schema import (
     QUEUED,
     credit_accounts,
     deliveries,
+    instances,
     messages,
     quota_epochs,
     turns,
@@ -126,7 +127,8 @@ def _add_days(connection: Connection, seed: pb.SeedRequest, workspace_id: str, n
 
 def _add_live(connection: Connection, seed: pb.SeedRequest) -> dict[str, set[str]]:
     """Add what is queued or runs, all workspaces at once; returns the roots by workspace."""
-    waiting = set(connection.execute(select(waits.c.waiter_turn_id)).scalars())
+    alive = select(waits.c.waiter_turn_id).join(instances, instances.c.id == waits.c.instance_id)
+    waiting = set(connection.execute(alive.where(instances.c.ended_at.is_(None))).scalars())
     roots: dict[str, set[str]] = defaultdict(set)
     # Whatever has not ended is due at some time.
     for row in connection.execute(select(*_COLUMNS).where(turns.c.due_at.is_not(None))):
