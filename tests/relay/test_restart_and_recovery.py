@@ -8,10 +8,10 @@ from hopline.relay.v1 import delegation_pb2 as turns_pb
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_relay import recovery
 from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS
-from hopline_relay.store import seeding
+from hopline_relay.store import seeding, waiting
 from hopline_relay.turns import ClaimedTurn
 
-from tests.support.relay_mesh import RelayMesh
+from tests.support.relay_mesh import RelayMesh, refusal
 
 
 async def test_everything_accepted_is_there_once_after_a_restart(mesh: RelayMesh) -> None:
@@ -198,3 +198,58 @@ async def test_a_turn_that_went_back_to_its_queue_counts_when_the_counters_are_r
     await ada.turns.Cancel(turns_pb.CancelRequest(turn_id=asked.turn_id))
     await mesh.forget_counters(2_000)
     assert (await bob.send(cy)).depth == depth
+
+
+async def test_of_two_calls_that_wait_within_a_turn_the_last_takes_the_slot_back(mesh: RelayMesh) -> None:
+    ada, bob, cid = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("cid")
+    await mesh.policy(concurrent_runs=1)
+    ada_works, cid_works = await mesh.worker(ada), await mesh.worker(cid)
+    await bob.send(ada)
+    turn = await ada_works.next()
+    calls = [asyncio.create_task(ada_works.ask(turn, bob, wait=50)) for _ in range(2)]
+    first: list[pb.Message] = []
+    while len(first) < 2:
+        first += (await bob.take(wait=5)).messages
+    await bob.reply(first[0].id)
+    await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    await bob.send(cid)
+    assert len(await cid_works.claim()) == 1
+    await bob.reply(first[1].id)
+    await asyncio.gather(*calls)
+    await bob.send(cid)
+    assert not await cid_works.claim()
+
+
+async def test_nothing_is_admitted_before_a_start_has_settled_what_was_left(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    epoch, mesh.relay.admission.epoch = mesh.relay.admission.epoch, 0
+    error = await refusal(ada.send(bob))
+    assert (error.reason, error.retryable) == ("unavailable", True)
+    mesh.relay.admission.epoch = epoch
+    await ada.send(bob)
+
+
+async def test_a_wait_of_a_process_that_died_gives_nobodys_slot_away(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await bob.send(ada)
+    turn = await (await mesh.worker(ada)).next()
+    row = {
+        "workspace_id": mesh.workspace_id,
+        "id": "wai_left",
+        "turn_id": "trn_other",
+        "instance_id": "",
+        "waiter_kind": "agent",
+        "waiter_id": ada.id,
+        "waiter_turn_id": turn.turn_id,
+        "created_at": mesh.clock.now(),
+    }
+    for instance_id, counts in ((mesh.relay.journal.instance_id, True), ("ins_dead", False)):
+        row["instance_id"] = instance_id
+        await mesh.relay.journal.write(
+            lambda book: waiting.remove(book.connection, [(mesh.workspace_id, "wai_left")])
+        )
+        await mesh.relay.journal.write(lambda book: waiting.add(book.connection, row))
+        seed = await mesh.relay.journal.read(
+            lambda connection: seeding.build(connection, 9, {}, mesh.clock.now())
+        )
+        assert [each.waiting for each in seed.turns if each.turn_id == turn.turn_id] == [counts]
