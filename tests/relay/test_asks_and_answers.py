@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1 import session_pb2
+from hopline_relay.asks import Asks
 
 from tests.support.relay_mesh import Caller, RelayMesh, Worker, refusal, until
 
@@ -77,6 +78,28 @@ async def test_a_check_hands_a_late_answer_over_and_drops_the_wake(mesh: RelayMe
     assert (await ada.check(view.turn_id)).reply == "here"
     assert not (await ada.take()).messages
     assert (await ada.check(view.turn_id)).reply == "here"
+
+
+async def test_an_answer_that_comes_as_a_check_gives_up_is_handed_over_once(
+    mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob, worker = await _pair(mesh)
+    view = await ada.ask(bob)
+    turn = await worker.next()
+    wait_again = Asks._wait_again
+
+    async def and_then_it_comes(*given: Any) -> Any:
+        outcome = await wait_again(*given)
+        await worker.end(turn, "on the edge")
+        return outcome
+
+    monkeypatch.setattr(Asks, "_wait_again", and_then_it_comes)
+    checking = asyncio.create_task(ada.check(view.turn_id, wait=5))
+    await until(lambda: mesh.relay.waits.someone(mesh.workspace_id, view.turn_id, ada.id))
+    while not checking.done():
+        await mesh.clock.advance(1)
+    assert (await checking).reply == "on the edge"
+    assert not (await ada.take()).messages
 
 
 async def test_a_wait_above_fifty_seconds_is_clamped(mesh: RelayMesh) -> None:

@@ -192,9 +192,10 @@ class Asks:
         if outcome is None and seconds:
             outcome = await self._wait_again(principal, watched, seconds, from_turn_id)
             if outcome is None:
+                # It may have ended since, and then it was delivered as a message.
                 watched = await self._watch(principal, turn_id)
                 outcome = watched.outcome
-        elif watched.debt is not None and watched.debt.creditor_id == principal.id:
+        if outcome is not None and watched.debt is not None and watched.debt.creditor_id == principal.id:
             await self._take(principal, watched.debt)
         turn = watched.turn
         return turn_view(
@@ -238,8 +239,6 @@ class Asks:
             raise
         self._waits.leave(waiter)
         self._waits.forget(turn.workspace_id, waiter)
-        if outcome is not None and watched.debt is not None and watched.debt.creditor_id == principal.id:
-            await self._take(principal, watched.debt)
         return outcome
 
     async def _watch(self, principal: Principal, turn_id: str) -> _Watched:
