@@ -25,6 +25,7 @@ from hopline_quota.domain.values import (
     Price,
     Record,
     Refusal,
+    RootCount,
     Settlement,
     Waiting,
 )
@@ -181,7 +182,13 @@ class QuotaModel:
             self.refusals[decision.reason] += 1
             return
         require(decision.day == self.today(), f"charged to {decision.day} on {self.today()}")
+        self._recall(item.answer_root_id, item.answer_root)
         self._charge(item, decision)
+
+    def _recall(self, root_id: str, count: RootCount | None) -> None:
+        """Take over what the record says of an old root: wakes that cost nothing are among it."""
+        if count is not None:
+            self.roots[root_id] = max(self.roots[root_id], count.turns)
 
     def _too_dear(self, item: Item) -> bool:
         price, turns = item.limits.turn_price, sum(1 for each in item.recipients if each.turn_id)
@@ -304,6 +311,7 @@ class QuotaModel:
         fits = not begin.needs_slot or self.slots() - freed < begin.concurrent_runs
         require(started == fits, f"{begin.turn_id}: slot given: {started}, one was free: {fits}")
         if started:
+            self._recall(begin.root_id, begin.root)
             self.queued.pop(begin.turn_id, None)
             self.running[begin.turn_id] = Run(
                 begin.turn_id, begin.agent_id, begin.depth, begin.root_id, begin.attempt, begin.needs_slot
