@@ -68,6 +68,27 @@ async def test_what_an_ended_turn_left_going_is_cancelled_by_who_started_it(mesh
     assert (again.status, again.canceled) == (pb.TURN_STATUS_COMPLETED, 0)
 
 
+@pytest.mark.parametrize("fails", [True, False], ids=["it failed", "it answered"])
+async def test_what_a_turn_in_the_middle_left_going_when_it_ended_is_cancelled_from_above(
+    mesh: RelayMesh, *, fails: bool
+) -> None:
+    ada, _, worker, turn, view = await _lead(mesh)
+    bob, cid, dan = await mesh.agent("bob"), await mesh.agent("cid"), await mesh.agent("dan")
+    bobs, cids = await mesh.worker(bob), await mesh.worker(cid)
+    await worker.ask(turn, bob)
+    middle = await bobs.next()
+    await bobs.ask(middle, cid)
+    lower = await cids.next()
+    deep = await cids.ask(lower, dan, "a long job")
+    other = await (await mesh.agent("eve")).ask(dan, "of another root")
+    for each, at in ((cids, lower), (bobs, middle)):
+        await (each.end(at, failure="it broke") if fails else each.end(at, "I have asked on"))
+    assert (await _state(mesh, deep.turn_id)).status == pb.TURN_STATUS_QUEUED
+    assert (await _cancel(ada, view.turn_id)).canceled >= 2
+    assert (await _state(mesh, deep.turn_id)).status == pb.TURN_STATUS_CANCELED
+    assert (await _state(mesh, other.turn_id)).status == pb.TURN_STATUS_QUEUED
+
+
 async def test_a_turn_woken_by_a_reply_and_what_it_asked_end_with_the_turn_before_it(mesh: RelayMesh) -> None:
     ada, _, worker, turn, view = await _lead(mesh)
     bob, cid = await mesh.agent("bob"), await mesh.agent("cid")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, and_, bindparam, select
 
 from hopline_relay.domain.values import ANSWERS
 from hopline_relay.store import debting, queues
@@ -20,6 +20,21 @@ from hopline_relay.store.sql import Record
 _LIVE: Final = ("queued", "running")
 # A worker that fails its own turn leaves alone what it asked for: the answers come as messages.
 _OWN_FAILURES: Final = ("turn_failed", "invalid_argument")
+# A chain is bounded by the depth rail.
+_LONGEST: Final = 64
+_above = turns.alias("above")
+_OWED_TO_ENDED: Final = (
+    select(debts.c.turn_id, debts.c.creditor_turn_id)
+    .join(
+        _above, and_(_above.c.workspace_id == debts.c.workspace_id, _above.c.id == debts.c.creditor_turn_id)
+    )
+    .where(
+        debts.c.workspace_id == bindparam("workspace"),
+        debts.c.state == OPEN,
+        debts.c.creditor_turn_id != EMPTY,
+        _above.c.state.not_in(_LIVE),
+    )
+)
 
 
 def below(
@@ -33,11 +48,34 @@ def below(
     found = {
         (workspace_id, debt.turn_id) for debt in debting.owed_to_turns(connection, workspace_id, list(ids))
     }
+    found |= {(workspace_id, turn_id) for turn_id in _below_ended(connection, workspace_id, ids)}
     rows = list(queues.find(connection, found).values())
     if wakes:
         for agent_id in {row.agent_id for row in above}:
             rows += _woken(connection, workspace_id, agent_id, ids, most)
     return [row for row in {row.id: row for row in rows}.values() if row.state in _LIVE]
+
+
+def _below_ended(connection: Connection, workspace_id: str, above: set[str]) -> set[str]:
+    """Return the turns that owe to turns which have ended, and which go back to one of those `above`.
+
+    Found upwards: what is still owed is little and indexed, what was answered is everything that ever was.
+    """
+    rows = connection.execute(_OWED_TO_ENDED, {"workspace": workspace_id})
+    climbing = {row.turn_id: row.creditor_turn_id for row in rows}
+    found: set[str] = set()
+    for _ in range(_LONGEST):
+        found |= {turn_id for turn_id, at in climbing.items() if at in above}
+        keys = {(workspace_id, at) for turn_id, at in climbing.items() if turn_id not in found}
+        if not keys:
+            break
+        asked = by_id(connection, debts, keys, debts.c.turn_id)
+        climbing = {
+            turn_id: asked[workspace_id, at].creditor_turn_id
+            for turn_id, at in climbing.items()
+            if turn_id not in found and (workspace_id, at) in asked
+        }
+    return found
 
 
 def _woken(
