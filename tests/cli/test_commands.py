@@ -380,6 +380,8 @@ def test_a_head_that_cannot_be_kept_is_told_with_why(hopline: Run, agent: str, t
     assert refused.status == 2
     assert "cannot be written: No such file or directory" in refused.err
     assert "the head to keep is " in refused.err
+    endless = hopline("audit", "verify", "--keep", "/dev/zero")
+    assert (endless.status, "N:HASH" in endless.err) == (2, True)
 
 
 # --- how commands end ----------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -96,3 +98,13 @@ def test_times_are_moments_or_how_long_ago(monkeypatch: pytest.MonkeyPatch) -> N
     assert moment_of("999999999d", "--since") == 0.0
     assert moment_of("1970-01-01T01:00:00+01:00", "--since") == 0.0
     assert moment_of("1970-01-01T01:00:00.250Z", "--since") == pytest.approx(3600.2495)
+
+
+@pytest.mark.parametrize("words", [("audit", "export"), ("audit",), ("policy", "show", "--json")])
+def test_output_without_room_is_said_on_one_line(mesh_data: Path, words: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "hopline_cli", *words, "--data", str(mesh_data)]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert "not whole: No space left on device" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
 import typer
@@ -23,9 +24,11 @@ from hopline_cli.commands import (
     verify,
 )
 from hopline_cli.output import report
-from hopline_cli.verbs import USAGE
+from hopline_cli.verbs import REFUSED, USAGE
 
 _INTERRUPTED = 130
+# Where our output goes there is no room.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 app = typer.Typer(
     name="hopline",
@@ -73,6 +76,16 @@ def run_app(arguments: list[str]) -> int:
         # Whoever read our output has had enough; Python would complain once more at its exit.
         sys.stdout = None
         return 0
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        text = f"what was written is not whole: {error.strerror}; make room and run it again"
+        report(
+            {"code": "failed_precondition", "message": text, "retryable": False, "details": {}},
+            as_json=as_json,
+        )
+        sys.stdout = None
+        return REFUSED
     return status if isinstance(status, int) else 0
 
 

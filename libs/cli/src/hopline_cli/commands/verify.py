@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
+_MOST = 200
 
 
 @command(app, "verify")
@@ -102,7 +103,8 @@ def _read(keep: Path | None) -> str:
     if keep is None or not keep.exists():
         return ""
     try:
-        return keep.read_text(encoding="utf-8").strip()
+        with keep.open(encoding="utf-8") as file:
+            return file.read(_MOST).strip()  # what is longer is no head, and a device may have no end
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{keep} cannot be read: {why(error)}", param_hint="--keep") from None
 
