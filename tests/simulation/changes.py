@@ -15,7 +15,8 @@ from tests.simulation.actions import Actions, Memory
 from tests.simulation.world import CAST, CREW, Member
 
 # What a stranger may be told: that there is no such thing, or that nothing can be told just now.
-_SAID_TO_STRANGERS = {"not_found", "unavailable", "deadline_exceeded", "overloaded"}
+# `unauthenticated`: a clock that was set on ends what was just signed.
+_SAID_TO_STRANGERS = {"not_found", "unavailable", "deadline_exceeded", "overloaded", "unauthenticated"}
 # For how many looks a list counts after it was replaced: what was resolved by it may be under way.
 _LOOKS = 3
 

@@ -157,11 +157,15 @@ class Records:
 
     def _look_at_turns(self, live: list[sqlite3.Row]) -> None:
         places: dict[str, set[str]] = {}
+        # With those whose lease has just ended: what was taken together goes one after the other.
+        going: dict[str, set[str]] = {}
         for row in live:
             require(row["attempt"] <= _ATTEMPTS, f"{row['id']} is at attempt {row['attempt']}")
-            if row["state"] == "running" and not self._let_go(row):
-                session = row["run_session_id"] or row["session_id"]
-                places.setdefault(session, set()).add(row["batch_id"] or row["id"])
+            if row["state"] == "running":
+                session, group = row["run_session_id"] or row["session_id"], row["batch_id"] or row["id"]
+                going.setdefault(session, set()).add(group)
+                if not self._let_go(row):
+                    places.setdefault(session, set()).add(group)
         for session, groups in places.items():
             require(len(groups) == 1, f"{session} runs {sorted(groups)} at once")
         holding = {
@@ -169,7 +173,8 @@ class Records:
             for row in self.query("SELECT id, running_turn_id FROM sessions WHERE running_turn_id <> ''")
         }
         for session, turn in holding.items():
-            require(places.get(session) == {turn}, f"{session} is held by {turn}, which does not run there")
+            runs = places.get(session, going.get(session))
+            require(runs == {turn}, f"{session} is held by {turn}, which does not run there")
         for session, groups in places.items():
             require(session in holding, f"{session} runs {sorted(groups)} and counts as free")
 

@@ -156,6 +156,15 @@ class Claims:
         """
         if not candidates:
             return []
+        # A pull may be about to take one of them: who loses would tell of the attempt that the other begins.
+        ids = {each.id for _, row in candidates for each in (row, *found.behind.get(row.id, ()))}
+        await self.released(ids)
+        with self.withholding(ids):
+            return await self._begin_and_write(candidates, found)
+
+    async def _begin_and_write(
+        self, candidates: Sequence[tuple[ClaimWish, Record]], found: Found
+    ) -> list[ClaimedTurn]:
         freed = {row.workspace_id: self._signals.freed(row.workspace_id) for _, row in candidates}
         slots = await self._admission.begin([self._begin(row) for _, row in candidates])
         point("relay.begun")

@@ -270,7 +270,14 @@ class Inbox:
 
     async def _make_running(self, principal: Principal, standing: Standing, rows: Sequence[Record]) -> _Taken:
         # The quota service may be about to hear that an attempt is over which this one would repeat.
-        await self._claims.released({row.id for row in rows})
+        ids = {row.id for row in rows}
+        await self._claims.released(ids)
+        with self._claims.withholding(ids):
+            return await self._begin_and_write(principal, standing, rows)
+
+    async def _begin_and_write(
+        self, principal: Principal, standing: Standing, rows: Sequence[Record]
+    ) -> _Taken:
         await self._admission.begin([_begin(row) for row in rows])
         spans = {row.id: telemetry.reserve(row.traceparent) for row in rows}
         turn_seconds = self._directory.policy(principal.workspace_id).turn_seconds
@@ -279,16 +286,21 @@ class Inbox:
                 lambda book: self._start(book, principal, standing, rows, spans, turn_seconds)
             )
         except BaseException:
-            self._admission.post_ends(await given_back(self._journal, rows))
+            await self._give_back(rows)
             raise
         running = {start.row.id for start in taken}
         if lost := [row for row in rows if row.id not in running]:
-            self._admission.post_ends(await given_back(self._journal, lost))
+            await self._give_back(lost)
         self._inboxes.remember(standing.inbox)
         if taken:
             agent = (principal.workspace_id, principal.id)
             self._renew_at[agent] = self._clock.monotonic() + _RENEW_SECONDS
         return taken, remaining
+
+    async def _give_back(self, rows: Sequence[Record]) -> None:
+        """Tell that these were not taken; a worker that has passed them by may look again."""
+        await self._admission.told_ends(await given_back(self._journal, rows))
+        self._signals.claimable({(row.workspace_id, row.agent_id) for row in rows})
 
     def _start(
         self,
