@@ -33,7 +33,8 @@ from hopline_cli.attach.daemon import ProcessWatchdog
 from hopline_cli.attach.process import run
 watchdog = ProcessWatchdog(Path({str(folder)!r}))
 command = "sleep 1000 & echo $! $$ {{}} > {pids}; wait"
-asyncio.run(run(["sh", "-c", command], "", {{"PATH": {os.environ["PATH"]!r}}}, watchdog))
+environment = {{"PATH": {os.environ["PATH"]!r}, "HOPLINE_SOCKET": {f"{folder}/x/mcp.sock"!r}}}
+asyncio.run(run(["sh", "-c", command], "", environment, watchdog))
 """
     daemon = subprocess.Popen([sys.executable, "-c", script])
     try:

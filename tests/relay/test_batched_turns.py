@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -316,26 +317,28 @@ async def test_a_message_whose_sender_lost_its_reach_is_left_out_of_the_batch(me
     assert await _states(mesh, sent) == ["withdrawn", "withdrawn"]
 
 
-async def test_what_is_pulled_while_a_batch_is_claimed_is_not_in_it(
+async def test_a_pull_waits_for_a_claim_and_takes_what_that_leaves(
     mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, bob, worker = await _pair(mesh)
     sent = [await ada.send(bob) for _ in range(3)]
     begin = type(mesh.relay.admission).begin
-    taken: list[str] = []
+    pulls: list[asyncio.Task[Any]] = []
 
-    async def pull_first(admission: Any, items: Any) -> list[bool]:
+    async def and_pull(admission: Any, items: Any) -> list[bool]:
         monkeypatch.undo()
-        taken.extend(m.id for m in (await bob.take(limit=1)).messages)
+        pulls.append(asyncio.create_task(bob.take(limit=1)))
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+        assert not pulls[0].done()
         return await begin(admission, items)
 
-    monkeypatch.setattr(type(mesh.relay.admission), "begin", pull_first)
-    turns = await worker.claim()
-    left = [message_id for turn in turns for message_id in _ids(turn)]
-    assert taken == [sent[0].message_id]
-    assert taken[0] not in left
-    again = [message_id for turn in await worker.claim() for message_id in _ids(turn)]
-    assert left + again == [each.message_id for each in sent[1:]]
+    monkeypatch.setattr(type(mesh.relay.admission), "begin", and_pull)
+    claimed = [message_id for turn in await worker.claim() for message_id in _ids(turn)]
+    taken = [message.id for message in (await pulls[0]).messages]
+    assert sorted(claimed + taken) == sorted(each.message_id for each in sent)
+    usage = await mesh.usage(bob)
+    assert usage.inbox == 0
 
 
 async def test_a_message_pulled_from_within_a_batch_goes_on_beside_it(mesh: RelayMesh) -> None:
