@@ -382,9 +382,8 @@ class QuotaModel:
             " AND m.from_kind <> 'mesh' AND d.recipient_kind = 'agent' GROUP BY 1, 2"
         ):
             self.received[agent, day] = count
-        # A day further ahead than tomorrow is one of a clock that was set back by more than a day since.
-        known, ahead = {day for _, day in self.sent | self.received}, utc_day(self.clock.now() + 86_400.0)
-        self.day = max([self.day, *(day for day in known if day <= ahead)])
+        # One further ahead than tomorrow is of a clock that was set back since: `today` stops at tomorrow.
+        self.day = max([self.day, *(day for _, day in self.sent | self.received)])
         self.roots = Counter()
         for root, count in record.execute(
             "SELECT root_id, count(*) FROM turns WHERE caused_by_kind <> 'mesh'"
