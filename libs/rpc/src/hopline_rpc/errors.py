@@ -140,6 +140,15 @@ def invalid(field: str, description: str) -> HoplineError:
     return HoplineError("invalid_argument", f"{field}: {description}", violations=((field, description),))
 
 
+def request_conflict(request_id: str) -> HoplineError:
+    """Return the refusal of a `request_id` that stood for other content before."""
+    return HoplineError(
+        "request_id_conflict",
+        "this request_id was used before with other content; use a new one",
+        details={"request_id": request_id},
+    )
+
+
 def internal(error: BaseException, logger: logging.Logger = log) -> HoplineError:
     """Log an unexpected exception under an id, and return what the caller gets to see of it: the id."""
     identifier = secrets.token_hex(4)

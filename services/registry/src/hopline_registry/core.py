@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from hopline.registry.v1.visibility_pb2 import AuditNote, Change
 from hopline_directory import ADMIN, Directory
 from hopline_rpc.clock import Clock, to_timestamp
-from hopline_rpc.errors import HoplineError
+from hopline_rpc.errors import HoplineError, request_conflict
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 from hopline_store import Database, after_commit
@@ -77,11 +77,7 @@ class Tx:
             return None
         digest, result_id = found
         if digest != _digest(request):
-            raise HoplineError(
-                "request_id_conflict",
-                "this request_id was used before with other content; use a new one",
-                details={"request_id": request_id},
-            )
+            raise request_conflict(request_id)
         return result_id
 
     def made(self, request: Message, request_id: str, result_id: str) -> None:

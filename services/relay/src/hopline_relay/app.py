@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
+import grpc.aio
 from hopline.relay.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
 from hopline.relay.v1.dead_letter_pb2_grpc import add_DeadLetterServiceServicer_to_server
 from hopline.relay.v1.delegation_pb2_grpc import add_DelegationServiceServicer_to_server
@@ -13,6 +14,7 @@ from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_serv
 from hopline.relay.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
 from hopline.runtime.v1.tunnel_pb2_grpc import add_TunnelServiceServicer_to_server
 from hopline_directory import Guard
+from hopline_rpc.ids import IdMaker
 from hopline_rpc.paging import Pager
 from hopline_rpc.service import Wiring
 from hopline_rpc.serving import Server
@@ -112,7 +114,7 @@ class Relay:
         self.admission = admission = Admission(wiring.channel("quota"), journal, directory, clock)
         self.waits = waits = Waits(journal)
         self._hand_over = hand_over = HandOver(journal, directory, signals, ids, clock)
-        self.refusals = refusals = Refusals(journal, directory, clock)
+        self.refusals = Refusals(journal, directory, clock)
         self._escalations = escalations = EscalationEnds(
             journal, directory, waits, hand_over, signals, ids, clock, settings.escalation_seconds
         )
@@ -125,30 +127,13 @@ class Relay:
         self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
         self.dispatcher = Dispatcher(turns, directory, clock)
         self.inbox = inbox = Inbox(journal, directory, admission, endings, claims, signals, inboxes, clock)
-        self._sends = sends = Sends(
-            journal,
-            directory,
-            admission,
-            waits,
-            hand_over,
-            signals,
-            refusals,
-            Starts(directory, waits, inboxes, ids, journal.instance_id, turns.places),
-            Replies(directory, waits, inboxes, ids, journal.instance_id),
-            inboxes,
-            AtOnce(claims, directory, admission, signals, self.dispatcher, inbox, journal.instance_id),
-            clock,
-        )
+        self._sends = sends = self._open_sends(claims, inboxes, ids)
         self.authenticator = self._guard.authenticator
         slots, views = Slots(admission, signals, clock), Views(directory)
         waits.on_over = slots.over
         self._taking = taking = Taking(journal, endings, hand_over)
         asks = Asks(journal, directory, sends, waits, hand_over, taking, slots, inboxes, views, ids, clock)
-        poster = HttpPoster(
-            loopback=wiring.embedded or settings.webhook_private, private=settings.webhook_private
-        )
-        self.notices = notices = OwnerNotices(journal, directory, registry, poster, clock, random.random)
-        escalations.on_notice = notices.wake
+        self.notices = notices = self._open_notices(registry, settings)
         questions = Questions(
             journal, directory, waits, hand_over, taking, slots, inboxes, views, notices, settings, ids, clock
         )
@@ -165,32 +150,61 @@ class Relay:
         self.retention = Retention(journal, directory, clock)
 
         self.handlers = MessageHandlers(sends, asks, questions, inbox, views)
-        self.server = Server(
+        self.server = self._open_server(settings, ids)
+        self._tunnels = self._open_tunnels(ids)
+        self._add_servicers(asks, cancels, letters, views, pager)
+        self._guard.protect(self.server.live)
+        self._guard.follower.add_listener(self._departures.changed)
+
+    def _open_sends(self, claims: Claims, inboxes: Inboxes, ids: IdMaker) -> Sends:
+        directory, waits, instance_id = self.directory, self.waits, self.journal.instance_id
+        return Sends(
+            self.journal,
+            directory,
+            self.admission,
+            waits,
+            self._hand_over,
+            self.signals,
+            self.refusals,
+            Starts(directory, waits, inboxes, ids, instance_id, self.turns.places),
+            Replies(directory, waits, inboxes, ids, instance_id),
+            inboxes,
+            AtOnce(claims, directory, self.admission, self.signals, self.dispatcher, self.inbox, instance_id),
+            self._clock,
+        )
+
+    def _open_notices(self, registry: grpc.aio.Channel, settings: RelaySettings) -> OwnerNotices:
+        private = settings.webhook_private
+        poster = HttpPoster(loopback=self._embedded or private, private=private)
+        notices = OwnerNotices(self.journal, self.directory, registry, poster, self._clock, random.random)
+        self._escalations.on_notice = notices.wake
+        return notices
+
+    def _open_server(self, settings: RelaySettings, ids: IdMaker) -> Server:
+        return Server(
             self.name,
             authenticator=self._guard.authenticator,
-            clock=clock,
+            clock=self._clock,
             ids=ids,
             ready=self.ready,
             tls=settings.tls,
             insecure=settings.insecure,
-            refused=refusals.note_call,
+            refused=self.refusals.note_call,
         )
-        self._tunnels = TunnelServicer(
-            Tunnels(
-                dispatcher=self.dispatcher,
-                turns=turns,
-                handlers=self.handlers,
-                authenticator=self._guard.authenticator,
-                directory=directory,
-                ensure_fresh=self._guard.follower.ensure_fresh,
-                clock=clock,
-                ids=ids,
-                refused=refusals.note_call,
-            )
+
+    def _open_tunnels(self, ids: IdMaker) -> TunnelServicer:
+        tunnels = Tunnels(
+            dispatcher=self.dispatcher,
+            turns=self.turns,
+            handlers=self.handlers,
+            authenticator=self._guard.authenticator,
+            directory=self.directory,
+            ensure_fresh=self._guard.follower.ensure_fresh,
+            clock=self._clock,
+            ids=ids,
+            refused=self.refusals.note_call,
         )
-        self._add_servicers(asks, cancels, letters, views, pager)
-        self._guard.protect(self.server.live)
-        self._guard.follower.add_listener(self._departures.changed)
+        return TunnelServicer(tunnels)
 
     def _add_servicers(
         self, asks: Asks, cancels: Cancels, letters: DeadLetters, views: Views, pager: Pager

@@ -13,7 +13,8 @@ from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 
 from hopline_relay.domain.values import Actor
-from hopline_relay.store.facts import Facts
+from hopline_relay.journal import Journal
+from hopline_relay.store.facts import Facts, Names, look_up
 from hopline_relay.store.sessions import SessionWish
 from hopline_relay.store.sql import Record
 
@@ -114,6 +115,19 @@ def stand(principal: Principal, turn_id: str, session_id: str, facts: Facts, inb
         turn = facts.turns.get((workspace_id, session.running_turn_id))
         return Standing(session_id, None, turn if turn is not None and not turn.run_session_id else None)
     return inboxes.standing(workspace_id, principal.id)
+
+
+async def standing_of(
+    journal: Journal, inboxes: Inboxes, principal: Principal, session_id: str, turn_id: str
+) -> Standing:
+    """Look up where a call comes from that names a session or a turn, or neither."""
+    names = Names()
+    if turn_id:
+        names.turns.add((principal.workspace_id, turn_id))
+    if session_id:
+        names.sessions.add((principal.workspace_id, session_id))
+    facts = await journal.read(lambda connection: look_up(connection, names))
+    return stand(principal, turn_id, session_id, facts, inboxes)
 
 
 def no_session(session_id: str) -> HoplineError:

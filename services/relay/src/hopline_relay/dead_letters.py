@@ -162,7 +162,7 @@ class DeadLetters:
         policy = self._directory.policy(rows[0].workspace_id)
         for agent_id in {row.agent_id for row in rows}:
             wanted = sum(row.agent_id == agent_id for row in rows)
-            queued = dead.count_queued(book.connection, rows[0].workspace_id, agent_id)
+            queued = queues.count_queued(book.connection, rows[0].workspace_id, agent_id)
             if queued + wanted > policy.inbox_backlog:
                 raise HoplineError(
                     "inbox_full",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
@@ -14,11 +15,11 @@ from hopline_rpc import telemetry
 from hopline_rpc.clock import Clock
 from hopline_rpc.paging import fit
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection
 
 from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.batching import Batcher
-from hopline_relay.callers import Inboxes, Standing, actor_of, no_message, require_active, stand
+from hopline_relay.callers import Inboxes, Standing, actor_of, no_message, require_active, standing_of
 from hopline_relay.claims import Claims, given_back, may_still, withdrawal
 from hopline_relay.domain.batches import held_by_worker
 from hopline_relay.domain.values import PULL_LEASE_SECONDS
@@ -27,15 +28,15 @@ from hopline_relay.finding import Found, load
 from hopline_relay.held import Pull
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
-from hopline_relay.store import newer, queues
+from hopline_relay.store import newer, pulling, queues
 from hopline_relay.store import sessions as session_store
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.facts import Names, look_up
 from hopline_relay.store.outgoing import Copy, Outgoing
-from hopline_relay.store.schema import QUEUED, deliveries, sessions, turns
-from hopline_relay.store.sql import Record, Statement
+from hopline_relay.store.schema import sessions
+from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended, Start
 from hopline_relay.view import DELIVERY_STATES, Views
 from hopline_relay.whole import Whole
@@ -116,23 +117,19 @@ class Inbox:
     async def take_shown(self, principal: Principal, standing: Standing, message_ids: Sequence[str]) -> None:
         """Take the unread ones among messages that the agent is about to be shown."""
         keys = {(principal.workspace_id, message_id) for message_id in message_ids}
-        rows = await self._journal.read(lambda connection: _unread_of(connection, principal, keys))
+        rows = await self._journal.read(lambda connection: pulling.unread_of(connection, principal, keys))
         if rows:
             await self._take(principal, standing, rows)
 
     async def standing(self, principal: Principal, session_id: str, turn_id: str) -> Standing:
         """Work out where a call comes from."""
-        names = Names()
-        if turn_id:
-            names.turns.add((principal.workspace_id, turn_id))
-        if session_id:
-            names.sessions.add((principal.workspace_id, session_id))
-        facts = await self._journal.read(lambda connection: look_up(connection, names))
-        return stand(principal, turn_id, session_id, facts, self._inboxes)
+        return await standing_of(self._journal, self._inboxes, principal, session_id, turn_id)
 
     async def unread(self, principal: Principal) -> int:
         """Return how many messages of the agent are unread."""
-        return await self._journal.read(lambda connection: _count_unread(connection, principal))
+        return await self._journal.read(
+            partial(queues.count_queued, workspace_id=principal.workspace_id, agent_id=principal.id)
+        )
 
     # --- waiting ----------------------------------------------------------------------------------
 
@@ -311,12 +308,13 @@ class Inbox:
         spans: dict[str, str],
         turn_seconds: int,
     ) -> _Taken:
+        unread = partial(queues.count_queued, book.connection, principal.workspace_id, principal.id)
         session_id, running = _session_of(book, principal, standing)
         # Others may have taken some of them since, and a pull is named after one that is its own.
         now = queues.find(book.connection, {(row.workspace_id, row.id) for row in rows})
         rows = [row for row in rows if now[row.workspace_id, row.id].state == "queued"]
         if not rows:
-            return [], _count_unread(book.connection, principal)
+            return [], unread()
         # The turn that the call came from may have ended since: then this is a pull of its own.
         batch_id = running or rows[0].id
         starts = [
@@ -337,7 +335,7 @@ class Inbox:
         taken = turn_store.start(book, starts, self._journal.instance_id)
         if not running:
             turn_store.hold_sessions(book.connection, taken[:1])
-        return taken, _count_unread(book.connection, principal)
+        return taken, unread()
 
     # --- settling ---------------------------------------------------------------------------------
 
@@ -354,7 +352,7 @@ class Inbox:
                 return pb.DoneResponse(state=DELIVERY_STATES[delivery.state])
             turn = facts.turns.get((key[0], delivery.turn_id))
             if turn is None or (turn.state == "running" and held_by_worker(turn)):
-                await self._journal.write(lambda book: _mark_done(book, principal, message_id))
+                await self._journal.write(lambda book: pulling.mark_done(book, principal, message_id))
                 return pb.DoneResponse(state=pb.DELIVERY_STATE_DONE)
             ended = Ended(
                 turn.workspace_id,
@@ -435,20 +433,6 @@ class Inbox:
         return [None] * len(agents)
 
 
-_COUNT_UNREAD = Statement(
-    select(func.count()).where(
-        turns.c.workspace_id == bindparam("workspace"),
-        turns.c.agent_id == bindparam("agent"),
-        turns.c.state == QUEUED,
-    )
-)
-
-
-def _count_unread(connection: Connection, principal: Principal) -> int:
-    values = {"workspace": principal.workspace_id, "agent": principal.id}
-    return int(_COUNT_UNREAD.scalars(connection, values)[0])
-
-
 def _session_of(book: Book, principal: Principal, standing: Standing) -> tuple[str, str]:
     """Return the session that a pull runs in, and the turn that runs there already."""
     session_id = standing.session_id
@@ -469,45 +453,3 @@ def _begin(row: Record) -> quota_pb.BeginTurnItem:
         root_id=row.root_id,
         attempt=row.attempt + 1,
     )
-
-
-_UNREAD = Statement(
-    select(deliveries.c.turn_id).where(
-        deliveries.c.workspace_id == bindparam("workspace"),
-        deliveries.c.message_id.in_(bindparam("ids", expanding=True)),
-        deliveries.c.recipient_id == bindparam("agent"),
-        deliveries.c.state == "queued",
-    ),
-    "ids",
-)
-
-
-def _unread_of(connection: Connection, principal: Principal, keys: set[tuple[str, str]]) -> list[Record]:
-    """Return the queued turns that serve the agent's unread ones of these messages."""
-    if not keys:
-        return []
-    values = {
-        "workspace": principal.workspace_id,
-        "ids": sorted(message_id for _, message_id in keys),
-        "agent": principal.id,
-    }
-    found = {(principal.workspace_id, row.turn_id) for row in _UNREAD.all(connection, values)}
-    rows = queues.find(connection, found).values()
-    return sorted((row for row in rows if row.state == "queued"), key=lambda row: row.ordinal)
-
-
-_DONE = Statement(
-    update(deliveries)
-    .where(
-        deliveries.c.workspace_id == bindparam("workspace"),
-        deliveries.c.message_id == bindparam("message"),
-        deliveries.c.recipient_id == bindparam("agent"),
-        turn_store.UNSERVED,
-    )
-    .values(state="done")
-)
-
-
-def _mark_done(book: Book, principal: Principal, message_id: str) -> None:
-    values = {"workspace": principal.workspace_id, "message": message_id, "agent": principal.id}
-    _DONE.run(book.connection, values)

@@ -14,13 +14,13 @@ from typing import Any
 from hopline.relay.v1 import escalation_pb2 as pb
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock
-from hopline_rpc.errors import HoplineError
+from hopline_rpc.errors import HoplineError, request_conflict
 from hopline_rpc.faults import point
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection
 
-from hopline_relay.callers import Inboxes, Standing, actor_of, no_escalation, require_active, stand
+from hopline_relay.callers import Inboxes, Standing, actor_of, no_escalation, require_active, standing_of
 from hopline_relay.domain.escalations import KIND_QUESTION, digest_of
 from hopline_relay.domain.values import Actor, clamp_wait, sibling
 from hopline_relay.escalation_ends import note_escalation
@@ -35,9 +35,10 @@ from hopline_relay.store.book import Book
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.facts import Names, look_up
 from hopline_relay.store.outgoing import Copy, Outgoing
+from hopline_relay.store.requests import request_row
 from hopline_relay.store.schema import requests
 from hopline_relay.store.sql import Record, insert
-from hopline_relay.store.writing import request_row, write
+from hopline_relay.store.writing import write
 from hopline_relay.taking import Taking
 from hopline_relay.view import Views
 from hopline_relay.waits import Waiter, Waits
@@ -140,13 +141,7 @@ class Questions:
     # --- asking -----------------------------------------------------------------------------------
 
     async def _standing(self, principal: Principal, session_id: str, turn_id: str) -> Standing:
-        names = Names()
-        if turn_id:
-            names.turns.add((principal.workspace_id, turn_id))
-        if session_id:
-            names.sessions.add((principal.workspace_id, session_id))
-        facts = await self._journal.read(lambda connection: look_up(connection, names))
-        return stand(principal, turn_id, session_id, facts, self._inboxes)
+        return await standing_of(self._journal, self._inboxes, principal, session_id, turn_id)
 
     def _enter(
         self,
@@ -184,11 +179,7 @@ class Questions:
             return None
         row = escalating.of_message(book.connection, principal.workspace_id, known.message_id)
         if known.digest != question.digest or row is None:
-            raise HoplineError(
-                "request_id_conflict",
-                "this request_id was used before with other content; use a new one for a new question",
-                details={"request_id": question.request_id},
-            )
+            raise request_conflict(question.request_id)
         return row
 
     def _again(self, book: Book, question: Question, standing: Standing) -> Record | None:

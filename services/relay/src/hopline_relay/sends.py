@@ -14,7 +14,7 @@ from typing import Final
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock
-from hopline_rpc.errors import HoplineError
+from hopline_rpc.errors import HoplineError, request_conflict
 from hopline_rpc.faults import point
 from sqlalchemy.exc import IntegrityError
 
@@ -107,7 +107,7 @@ class Sends:
         known = self._under_way.get(key)
         if known is not None:
             if known[0] != draft.digest:
-                raise _conflict(draft)
+                raise request_conflict(draft.request_id)
             return asyncio.ensure_future(_repeat(known[1]))
         work = self._batches.enqueue(draft)
         self._under_way[key] = (draft.digest, work)
@@ -335,7 +335,7 @@ def _known(draft: Draft, facts: Facts) -> Sent | None:
     if row is None:
         return None
     if row.digest != draft.digest:
-        raise _conflict(draft)
+        raise request_conflict(draft.request_id)
     message = facts.messages[workspace_id, row.message_id]
     copies = tuple(
         SentCopy(copy.recipient_kind, copy.recipient_id, copy.session_id, copy.turn_id, "queued")
@@ -362,14 +362,6 @@ def _write_all(book: Book, batch: Sequence[Ready]) -> list[HoplineError | Record
         if outcome[index] is None and ready.discharge is not None:
             outcome[index] = discharging.discharge(book, ready.discharge)
     return outcome
-
-
-def _conflict(draft: Draft) -> HoplineError:
-    return HoplineError(
-        "request_id_conflict",
-        "this request_id was used before with other content; use a new one for a new message",
-        details={"request_id": draft.request_id},
-    )
 
 
 async def _repeat(work: asyncio.Future[Sent]) -> Sent:

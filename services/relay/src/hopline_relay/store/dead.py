@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, func, select, update
+from sqlalchemy import Connection, and_, bindparam, select, update
 
 from hopline_relay.domain.values import sibling
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
-from hopline_relay.store.schema import DEAD, QUEUED, debts, deliveries, turns
+from hopline_relay.store.schema import DEAD, debts, deliveries, turns
 from hopline_relay.store.sql import Record, Statement, insert
+from hopline_relay.store.turns import NOT_BEGUN
 
 _DEAD = (
     select(turns, deliveries.c.ordinal.label("position"))
@@ -47,20 +48,6 @@ def deliveries_of(connection: Connection, workspace_id: str, rows: Collection[Re
     return {row.turn_id: row for row in _DELIVERY.all(connection, values)}
 
 
-_COUNT_QUEUED = Statement(
-    select(func.count()).where(
-        turns.c.workspace_id == bindparam("workspace"),
-        turns.c.agent_id == bindparam("agent"),
-        turns.c.state == QUEUED,
-    )
-)
-
-
-def count_queued(connection: Connection, workspace_id: str, agent_id: str) -> int:
-    """Return how many turns of an agent are queued."""
-    return int(_COUNT_QUEUED.scalars(connection, {"workspace": workspace_id, "agent": agent_id})[0])
-
-
 _SET = Statement(
     update(deliveries)
     .where(
@@ -70,23 +57,6 @@ _SET = Statement(
     )
     .values(state=bindparam("new_state"), turn_id=bindparam("turn"))
 )
-# What a turn that is queued anew has of its own; the rest is that of the one that died.
-_FRESH: Final[Mapping[str, Any]] = {
-    "state": "queued",
-    "attempt": 0,
-    "batch_id": "",
-    "run_session_id": "",
-    "epoch": 0,
-    "instance_id": "",
-    "slot": False,
-    "started_at": None,
-    "ended_at": None,
-    "lease_until": None,
-    "error_code": "",
-    "error_message": "",
-    "span": "",
-    "price": 0,
-}
 
 
 def requeue(book: Book, rows: Sequence[Record], fresh_ids: Mapping[str, str], queue_seconds: float) -> None:
@@ -100,7 +70,8 @@ def requeue(book: Book, rows: Sequence[Record], fresh_ids: Mapping[str, str], qu
         made.append(
             {
                 **values,
-                **_FRESH,
+                **NOT_BEGUN,
+                "price": 0,
                 "id": fresh_ids[row.id],
                 # A person sends it again: what comes of that is charged to this act.
                 "root_id": sibling("rot", fresh_ids[row.id]),

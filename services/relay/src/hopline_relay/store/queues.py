@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import Connection, and_, bindparam, select
+from sqlalchemy import Connection, and_, bindparam, func, select
 
 from hopline_relay.store.bulk import by_id, grouped
 from hopline_relay.store.schema import EMPTY, QUEUED, RUNNING, deliveries, sessions, turns
@@ -23,6 +23,13 @@ _QUEUED_OF = Statement(
     )
     .order_by(turns.c.ordinal)
     .limit(bindparam("most"))
+)
+_COUNT_QUEUED = Statement(
+    select(func.count()).where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.agent_id == bindparam("agent"),
+        turns.c.state == QUEUED,
+    )
 )
 _WAITING = (
     select(turns.c.agent_id, turns.c.ordinal, turns.c.session_id, turns.c.id)
@@ -75,6 +82,11 @@ _RUNNING_OF = Statement(
         turns.c.state == RUNNING,
     )
 )
+
+
+def count_queued(connection: Connection, workspace_id: str, agent_id: str) -> int:
+    """Return how many turns of an agent are queued."""
+    return int(_COUNT_QUEUED.scalars(connection, {"workspace": workspace_id, "agent": agent_id})[0])
 
 
 def with_queue(connection: Connection, agents: set[tuple[str, str]]) -> set[tuple[str, str]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hopline_rpc.clock import utc_day
-from hopline_rpc.errors import HoplineError
+from hopline_rpc.errors import request_conflict
 from hopline_rpc.principals import Principal
 
 from hopline_relay.store.book import Book
@@ -21,20 +23,23 @@ def was_made(book: Book, principal: Principal, request_id: str, digest: bytes, r
     known = look_up(book.connection, Names(requests={key}), book.now).requests.get(key)
     if known is not None:
         if known.digest != digest:
-            raise HoplineError(
-                "request_id_conflict",
-                "this request_id was used before with other content; use a new one",
-                details={"request_id": request_id},
-            )
+            raise request_conflict(request_id)
         return True
-    row = {
-        "workspace_id": principal.workspace_id,
-        "day": utc_day(book.now),
-        "request_id": request_id,
-        "principal_id": principal.id,
-        "digest": digest,
-        "message_id": result_id,
-        "created_at": book.now,
-    }
+    row = request_row(book, principal.workspace_id, principal.id, request_id, digest, result_id)
     insert(book.connection, requests, [row])
     return False
+
+
+def request_row(
+    book: Book, workspace_id: str, principal_id: str, request_id: str, digest: bytes, message_id: str
+) -> dict[str, Any]:
+    """Return the row by which a repeated request finds what it made."""
+    return {
+        "workspace_id": workspace_id,
+        "day": utc_day(book.now),
+        "principal_id": principal_id,
+        "request_id": request_id,
+        "digest": digest,
+        "message_id": message_id,
+        "created_at": book.now,
+    }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, and_, bindparam, case, exists, or_, update
 
@@ -15,6 +15,23 @@ from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import EMPTY, QUEUED, RUNNING, deliveries, sessions, turns
 from hopline_relay.store.sql import Record, Statement
+
+# A turn that stands in its queue and has not begun, but for when it is due.
+NOT_BEGUN: Final[Mapping[str, Any]] = {
+    "state": "queued",
+    "attempt": 0,
+    "batch_id": "",
+    "run_session_id": "",
+    "epoch": 0,
+    "instance_id": "",
+    "slot": False,
+    "started_at": None,
+    "ended_at": None,
+    "lease_until": None,
+    "error_code": "",
+    "error_message": "",
+    "span": "",
+}
 
 # Not yet answered or given up. Spelled out: a list cannot be bound for many rows at once.
 UNSERVED = or_(

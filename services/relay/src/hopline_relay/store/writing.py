@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hopline_rpc.clock import utc_day
 from hopline_rpc.errors import HoplineError
 
 from hopline_relay.domain.values import extend_chain
@@ -19,6 +18,7 @@ from hopline_relay.store import sessions as session_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.outgoing import Copy, Outgoing
+from hopline_relay.store.requests import request_row
 from hopline_relay.store.schema import (
     debts,
     deliveries,
@@ -28,6 +28,7 @@ from hopline_relay.store.schema import (
     waits,
 )
 from hopline_relay.store.sql import insert, record
+from hopline_relay.store.turns import NOT_BEGUN
 
 
 def write(book: Book, outgoing: Sequence[Outgoing]) -> list[HoplineError | None]:
@@ -158,12 +159,12 @@ def turn_row(book: Book, message: Outgoing, copy: Copy) -> dict[str, Any]:
             message.chain, message.sender.id if message.sender.kind == "agent" else "", copy.id
         )
     return {
+        **NOT_BEGUN,
         "workspace_id": message.workspace_id,
         "id": copy.turn_id,
         "ordinal": copy.ordinal,
         "agent_id": copy.id,
         "session_id": copy.session_id,
-        "state": "queued",
         "cause": message.kind,
         "message_id": message.id,
         "thread_id": message.thread_id,
@@ -174,22 +175,10 @@ def turn_row(book: Book, message: Outgoing, copy: Copy) -> dict[str, Any]:
         "depth": message.depth,
         "hook_generation": message.hook_generation,
         "chain": chain,
-        "attempt": 0,
-        "batch_id": "",
-        "run_session_id": "",
-        "epoch": 0,
-        "instance_id": "",
-        "slot": False,
         "created_at": book.now,
-        "started_at": None,
-        "ended_at": None,
-        "lease_until": None,
         "deadline_at": book.now + message.queue_seconds,
         "due_at": book.now + message.queue_seconds,
-        "error_code": "",
-        "error_message": "",
         "traceparent": message.traceparent,
-        "span": "",
         "price": message.price,
     }
 
@@ -229,21 +218,6 @@ def _request_row(book: Book, message: Outgoing) -> dict[str, Any]:
     return request_row(
         book, message.workspace_id, message.sender.id, message.request_id, message.digest, message.id
     )
-
-
-def request_row(
-    book: Book, workspace_id: str, principal_id: str, request_id: str, digest: bytes, message_id: str
-) -> dict[str, Any]:
-    """Return the row by which a repeated request finds the message that it made."""
-    return {
-        "workspace_id": workspace_id,
-        "day": utc_day(book.now),
-        "principal_id": principal_id,
-        "request_id": request_id,
-        "digest": digest,
-        "message_id": message_id,
-        "created_at": book.now,
-    }
 
 
 def _note(book: Book, message: Outgoing, copy: Copy) -> None:
