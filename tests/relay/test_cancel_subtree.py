@@ -104,6 +104,23 @@ async def test_a_turn_woken_by_a_reply_and_what_it_asked_end_with_the_turn_befor
     assert (await _state(mesh, onward.turn_id)).status == pb.TURN_STATUS_CANCELED
 
 
+async def test_what_a_turn_woken_by_a_reply_left_going_when_it_ended_is_cancelled_from_above(
+    mesh: RelayMesh,
+) -> None:
+    ada, _, worker, turn, view = await _lead(mesh)
+    bob, cid = await mesh.agent("bob"), await mesh.agent("cid")
+    sent = await worker.send(turn, bob)
+    await worker.end(turn, "more to come")
+    await bob.reply(sent.message_id, "here")
+    woken = await worker.next()
+    onward = await worker.ask(woken, cid)
+    await worker.end(woken, "I have asked on")
+    other = await bob.ask(cid, "nothing to do with it")
+    assert (await _cancel(ada, view.turn_id)).canceled == 1
+    assert (await _state(mesh, onward.turn_id)).status == pb.TURN_STATUS_CANCELED
+    assert (await _state(mesh, other.turn_id)).status == pb.TURN_STATUS_QUEUED
+
+
 async def test_an_agent_that_answered_cannot_cancel_what_its_answer_woke(mesh: RelayMesh) -> None:
     _, _, worker, turn, _ = await _lead(mesh)
     bob = await mesh.agent("bob")

@@ -48,7 +48,7 @@ def below(
     found = {
         (workspace_id, debt.turn_id) for debt in debting.owed_to_turns(connection, workspace_id, list(ids))
     }
-    found |= {(workspace_id, turn_id) for turn_id in _below_ended(connection, workspace_id, ids)}
+    found |= {(workspace_id, turn_id) for turn_id in _below_ended(connection, workspace_id, ids, wakes=wakes)}
     rows = list(queues.find(connection, found).values())
     if wakes:
         for agent_id in {row.agent_id for row in above}:
@@ -56,7 +56,7 @@ def below(
     return [row for row in {row.id: row for row in rows}.values() if row.state in _LIVE]
 
 
-def _below_ended(connection: Connection, workspace_id: str, above: set[str]) -> set[str]:
+def _below_ended(connection: Connection, workspace_id: str, above: set[str], *, wakes: bool) -> set[str]:
     """Return the turns that owe to turns which have ended, and which go back to one of those `above`.
 
     Found upwards: what is still owed is little and indexed, what was answered is everything that ever was.
@@ -66,15 +66,23 @@ def _below_ended(connection: Connection, workspace_id: str, above: set[str]) -> 
     found: set[str] = set()
     for _ in range(_LONGEST):
         found |= {turn_id for turn_id, at in climbing.items() if at in above}
-        keys = {(workspace_id, at) for turn_id, at in climbing.items() if turn_id not in found}
-        if not keys:
+        climbing = {turn_id: at for turn_id, at in climbing.items() if turn_id not in found}
+        if not climbing:
             break
-        asked = by_id(connection, debts, keys, debts.c.turn_id)
-        climbing = {
-            turn_id: asked[workspace_id, at].creditor_turn_id
-            for turn_id, at in climbing.items()
-            if turn_id not in found and (workspace_id, at) in asked
-        }
+        came_from = _came_from(connection, workspace_id, set(climbing.values()), wakes=wakes)
+        climbing = {turn_id: came_from[at] for turn_id, at in climbing.items() if at in came_from}
+    return found
+
+
+def _came_from(
+    connection: Connection, workspace_id: str, turn_ids: set[str], *, wakes: bool
+) -> dict[str, str]:
+    """Return the turn that each of these goes on for: that asked for it, or to which a reply woke it."""
+    keys = {(workspace_id, turn_id) for turn_id in turn_ids}
+    asked = by_id(connection, debts, keys, debts.c.turn_id)
+    found = {turn_id: debt.creditor_turn_id for (_, turn_id), debt in asked.items()}
+    if wakes and (rest := keys - asked.keys()):
+        found |= _woken_by(connection, workspace_id, list(by_id(connection, turns, rest).values()))
     return found
 
 
@@ -86,11 +94,22 @@ def _woken(
         *queues.queued_of(connection, workspace_id, agent_id, most),
         *queues.running_of(connection, workspace_id, agent_id),
     ]
-    woken = [row for row in live if row.cause in ANSWERS]
+    woken_by = _woken_by(connection, workspace_id, live)
+    return [row for row in live if woken_by.get(row.id) in above]
+
+
+def _woken_by(connection: Connection, workspace_id: str, rows: Sequence[Record]) -> dict[str, str]:
+    """Return, for those of the turns that a reply has caused, the turn in which was said what it answers."""
+    woken = [row for row in rows if row.cause in ANSWERS]
     replies = by_id(connection, messages, {(workspace_id, row.message_id) for row in woken})
     said = by_id(connection, messages, {(workspace_id, reply.in_reply_to) for reply in replies.values()})
-    mine = {key for key, message in said.items() if message.from_turn_id in above}
-    return [row for row in woken if (workspace_id, replies[workspace_id, row.message_id].in_reply_to) in mine]
+    found = {}
+    for row in woken:
+        reply = replies.get((workspace_id, row.message_id))
+        answered = said.get((workspace_id, reply.in_reply_to)) if reply is not None else None
+        if answered is not None:
+            found[row.id] = answered.from_turn_id
+    return found
 
 
 def left_over(connection: Connection, workspace_id: str, now: float) -> list[Record]:
