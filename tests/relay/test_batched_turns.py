@@ -322,23 +322,28 @@ async def test_a_pull_waits_for_a_claim_and_takes_what_that_leaves(
 ) -> None:
     ada, bob, worker = await _pair(mesh)
     sent = [await ada.send(bob) for _ in range(3)]
-    begin = type(mesh.relay.admission).begin
+    admission, claims = mesh.relay.admission, mesh.relay.inbox._claims
+    begin, released = admission.begin, claims.released
     pulls: list[asyncio.Task[Any]] = []
+    waits = asyncio.Event()
 
-    async def and_pull(admission: Any, items: Any) -> list[bool]:
-        monkeypatch.undo()
-        pulls.append(asyncio.create_task(bob.take(limit=1)))
-        for _ in range(100):
-            await asyncio.sleep(0.001)
-        assert not pulls[0].done()
-        return await begin(admission, items)
+    async def and_pull(items: Any) -> list[bool]:
+        if not pulls:
+            pulls.append(asyncio.create_task(bob.take(limit=1)))
+            await waits.wait()
+        return await begin(items)
 
-    monkeypatch.setattr(type(mesh.relay.admission), "begin", and_pull)
+    async def about_to_wait(turn_ids: set[str]) -> None:
+        if pulls:
+            waits.set()
+        await released(turn_ids)
+
+    monkeypatch.setattr(admission, "begin", and_pull)
+    monkeypatch.setattr(claims, "released", about_to_wait)
     claimed = [message_id for turn in await worker.claim() for message_id in _ids(turn)]
     taken = [message.id for message in (await pulls[0]).messages]
     assert sorted(claimed + taken) == sorted(each.message_id for each in sent)
-    usage = await mesh.usage(bob)
-    assert usage.inbox == 0
+    assert (await mesh.usage(bob)).inbox == 0
 
 
 async def test_a_message_pulled_from_within_a_batch_goes_on_beside_it(mesh: RelayMesh) -> None:
