@@ -202,5 +202,6 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         if "name" in value:
             return str(value.get("display") or value["name"])
-        return ", ".join(f"{key}={_text(item)}" for key, item in value.items())
+        # Commas stand between the things of a list: `agent=a used=1, agent=b used=2`.
+        return " ".join(f"{key}={text}" for key, item in value.items() if (text := _text(item)))
     return str(value)
