@@ -22,6 +22,8 @@ class UpProcess:
 
     def __init__(self, data: Path, *words: str) -> None:
         self.data = data
+        # What it has said on standard error, once it was stopped.
+        self.said = ""
         command = [sys.executable, "-m", "hopline_cli", "up", "--data", str(data), "--json", *words]
         env = {name: value for name, value in os.environ.items() if not name.startswith("HOPLINE_")}
         self.process = subprocess.Popen(
@@ -42,7 +44,7 @@ class UpProcess:
 
     def stop(self) -> int:
         self.process.terminate()
-        self.process.communicate(timeout=SECONDS)
+        self.said = self.process.communicate(timeout=SECONDS)[1]
         return self.process.returncode
 
     def close(self) -> None:

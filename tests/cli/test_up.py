@@ -15,6 +15,7 @@ import psutil
 import pytest
 from hopline_cli.running.config import UpConfig, read_config
 from hopline_cli.running.datadir import DataDirectory
+from hopline_cli.running.problems import raise_all
 from hopline_cli.running.up import EmbeddedMesh
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.service import Wiring
@@ -275,7 +276,9 @@ async def test_when_one_cannot_start_those_before_it_are_closed(tmp_path: Path, 
 def config_of(tmp_path: Path, text: str) -> UpConfig:
     file = tmp_path / "mesh.yaml"
     file.write_text(text)
-    return read_config(file)
+    found = read_config(file)
+    raise_all(found.problems)
+    return found
 
 
 def test_without_a_file_nothing_is_set() -> None:
@@ -297,9 +300,9 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("settings: {}\nsetings: {}", r"mesh.yaml:2: 'setings' is not known here"),
-        ("settings:\n  a: [1]", r"mesh.yaml:2: a needs one plain value"),
+        ("settings:\n  a: [1]", r"mesh.yaml:2: a must be one plain value"),
         ("listen: {mail: x}", r"mesh.yaml:1: there is no service 'mail'"),
-        ("- a", r"mesh.yaml:1: a mapping"),
+        ("- a", r"mesh.yaml:1: the file must be a mapping"),
         ("a: {\n", r"mesh.yaml:2: "),
         ("\n\n\ta: b", r"mesh.yaml:3: "),
     ],
@@ -310,5 +313,5 @@ def test_what_is_wrong_in_the_file_is_named_by_line(tmp_path: Path, text: str, c
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HoplineError, match=r"missing.yaml cannot be read"):
-        read_config(tmp_path / "missing.yaml")
+    with pytest.raises(HoplineError, match=r"missing.yaml:1: the file cannot be read: No such file"):
+        raise_all(read_config(tmp_path / "missing.yaml").problems)

@@ -33,7 +33,7 @@ _THINGS = {
     "token_id": "token_id",
 }
 # Fields of a message within a request that name an agent.
-_WITHIN = {"UpdateAgent": ("parent_agent_id", "reach")}
+_WITHIN = {"UpdateAgent": ("parent_agent_id", "reach", "connections")}
 # What looks like a reference and hides nothing.
 _NO_SECRET = {
     "request_id": "the caller's own",
@@ -150,17 +150,18 @@ def request_of(method: Method, field: str, reference: str) -> bytes:
     within, _, name = field.partition(".")
     if "update_mask" in described.fields_by_name:
         request.update_mask.paths.append(name or "description")
-    if name:
-        inner = getattr(request, within)
-        if inner.DESCRIPTOR.fields_by_name[name].is_repeated:
-            getattr(inner, name).append(reference)
-        else:
-            setattr(inner, name, reference)
-    elif described.fields_by_name[field].is_repeated:
-        getattr(request, field).append(reference)
-    else:
-        setattr(request, field, reference)
+    _refer(getattr(request, within) if name else request, name or field, reference)
     return bytes(request.SerializeToString())
+
+
+def _refer(holder: Any, field: str, reference: str) -> None:
+    """Have a field refer to something."""
+    if field == "connections":
+        holder.connections.add(name="peer", agent=reference)
+    elif holder.DESCRIPTOR.fields_by_name[field].is_repeated:
+        getattr(holder, field).append(reference)
+    else:
+        setattr(holder, field, reference)
 
 
 async def _rpc_answer(rpc: Any, raw: bytes, metadata: Any, reference: str) -> str:

@@ -154,10 +154,23 @@ def report(error: HoplineError | Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         text = json.dumps({"error": shown}, ensure_ascii=False)
     else:
-        text = f"error: {' '.join(visible(str(shown['message'])).split())}"
-        if sys.stderr.isatty():
-            text = f"\x1b[31m{text}\x1b[0m"
+        # One line, but for what was found wrong in a file: a line each.
+        each = (
+            str(shown["message"]).split("\n")
+            if "problems" in (shown.get("details") or {})
+            else [str(shown["message"])]
+        )
+        text = "\n".join(_coloured(f"error: {' '.join(visible(line).split())}", 31) for line in each)
     print(text, file=sys.stderr)
+
+
+def warn(text: str) -> None:
+    """Say on standard error what a person should know, though the command goes on."""
+    print(_coloured(f"warning: {' '.join(visible(text).split())}", 33), file=sys.stderr, flush=True)
+
+
+def _coloured(text: str, colour: int) -> str:
+    return f"\x1b[{colour}m{text}\x1b[0m" if sys.stderr.isatty() else text
 
 
 def visible(text: str) -> str:

@@ -157,9 +157,15 @@ def agent(value: agent_pb2.Agent) -> Json:
         "reach": list(value.reach),
         "tools": list(value.tools),
         "labels": dict(value.labels),
+        "connections": [connection(each) for each in value.connections],
         "server_tools": [each.name for each in value.server_tools],
         "created_at": time(value, "created_at"),
     }
+
+
+def connection(value: agent_pb2.Connection) -> Json:
+    """Return `{name, agent, description}`."""
+    return {"name": value.name, "agent": value.agent, "description": value.description or None}
 
 
 def _set(kind: Any, prefix: str, value: int) -> str | None:

@@ -14,6 +14,7 @@ from hopline_directory.records import (
     AgentKind,
     AgentRecord,
     AgentState,
+    ConnectionRecord,
     Policy,
     Rate,
     Relation,
@@ -91,6 +92,9 @@ def agent_record(workspace_id: str, agent: agent_pb2.Agent) -> AgentRecord:
         ),
         created_at=from_timestamp(agent.created_at),
         former_names=tuple((each.name, from_timestamp(each.until)) for each in agent.former_names),
+        connections=tuple(
+            ConnectionRecord(each.name, each.agent, each.description) for each in agent.connections
+        ),
     )
 
 
@@ -124,6 +128,10 @@ def agent_message(agent: AgentRecord) -> agent_pb2.Agent:
         created_at=to_timestamp(agent.created_at),
         former_names=[
             agent_pb2.FormerName(name=name, until=to_timestamp(until)) for name, until in agent.former_names
+        ],
+        connections=[
+            agent_pb2.Connection(name=each.name, agent=each.agent_id, description=each.description)
+            for each in agent.connections
         ],
     )
 

@@ -19,6 +19,7 @@ from hopline_directory.records import (
     OPERATOR,
     VIEWER,
     AgentRecord,
+    ConnectionRecord,
     Policy,
     Relation,
     UserRecord,
@@ -176,6 +177,24 @@ class Directory:
         if found.id == caller.id:
             raise invalid("agent", "is the caller itself; an agent cannot address itself")
         return found
+
+    def connections(
+        self, caller: Principal, *, has_public_url: bool
+    ) -> list[tuple[ConnectionRecord, AgentRecord]]:
+        """Return the calling agent's connections that it may use right now, each with its peer, by name.
+
+        By the rules of `peers_after`, for a connection gives no reach. What runs in the cloud has none
+        while the mesh has no URL that it could be reached by from there.
+        """
+        own = self.agent(caller.workspace_id, caller.id) if caller.kind == "agent" else None
+        if own is None or not own.connections or (own.runtime == "cloud" and not has_public_url):
+            return []
+        peers = self._startable(caller).ids
+        return [
+            (each, peers[each.agent_id])
+            for each in own.connections
+            if each.agent_id in peers and each.agent_id != own.id
+        ]
 
     def look_up(self, reader: Principal, ref: str) -> AgentRecord:
         """Return the agent that `ref` means for one that only reads: itself, or a peer.

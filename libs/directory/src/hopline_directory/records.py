@@ -55,6 +55,15 @@ class ServerToolRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionRecord:
+    """Another agent under a name of one's own. It gives no reach."""
+
+    name: str
+    agent_id: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AgentRecord:
     """An agent's definition. A deleted one stays as a tombstone, so that its threads stay readable."""
 
@@ -87,6 +96,8 @@ class AgentRecord:
     created_at: float = 0.0
     # Names it had before, and until when each is remembered.
     former_names: tuple[tuple[str, float], ...] = ()
+    # In order of name.
+    connections: tuple[ConnectionRecord, ...] = ()
     deleted: bool = False
 
 

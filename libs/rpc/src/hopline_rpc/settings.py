@@ -7,13 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.tls import TlsSettings
+
+
+def public_url_problem(value: str) -> str | None:
+    """Say what is wrong with the URL by which a mesh is reached from elsewhere; None when nothing is."""
+    try:
+        parts = urlsplit(value)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return _NO_URL
+    plain = value.isprintable() and " " not in value
+    return (
+        None if good and plain and not (parts.path.strip("/") or parts.query or parts.fragment) else _NO_URL
+    )
+
+
+_NO_URL = "must be a URL such as https://mesh.example.org, without a path"
+
+
+def _public_url(value: str) -> str:
+    if value and (problem := public_url_problem(value)):
+        raise ValueError(problem)
+    return value.rstrip("/")
+
+
+PublicUrl = Annotated[str, AfterValidator(_public_url)]
+"""Where a proxy in front of the mesh is reached; empty for none."""
 
 
 class ServiceSettings(BaseSettings):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from hopline_rpc.settings import ServiceSettings
+from hopline_rpc.settings import PublicUrl, ServiceSettings
 from hopline_rpc.tls import host_of
-from pydantic import Field, field_validator
+from pydantic import Field
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -15,7 +15,7 @@ class GatewaySettings(ServiceSettings):
     """Read from `HOPLINE_*`."""
 
     # The URL by which people and agents reach this gateway, where a proxy stands in front of it.
-    public_url: str = ""
+    public_url: PublicUrl = ""
     # Further values of the Host and Origin headers to accept, separated by commas; `name:*` is any port.
     allowed_hosts: str = ""
     allowed_origins: str = ""
@@ -31,14 +31,6 @@ class GatewaySettings(ServiceSettings):
     body_seconds: float = Field(default=30.0, gt=0)
     # How long running calls may go on after the end of the gateway was asked for.
     drain_seconds: float = Field(default=5.0, ge=0)
-
-    @field_validator("public_url")
-    @classmethod
-    def _is_url(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if value and (parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/")):
-            raise ValueError("must be a URL such as https://mesh.example.org, without a path")
-        return value.rstrip("/")
 
     def hosts(self, bind: str) -> list[str]:
         """Return the accepted values of the Host header for a gateway that listens on `bind`."""

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Final
 
 from hopline.registry.v1.agent_pb2 import CreateAgentRequest
-from hopline_directory import ADMIN, OPERATOR, VIEWER, AgentRecord, View
+from hopline_directory import ADMIN, OPERATOR, VIEWER, AgentRecord, ConnectionRecord, View
 from hopline_directory.convert import agent_message
 from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.principals import Principal
@@ -165,6 +165,8 @@ class _Definition:
             values["owner_id"] = self._owner(before, wish.owner_id)
         if "reach" in names:
             values["reach"] = frozenset(self._reach(before, sorted(wish.reach)))
+        if "connections" in names:
+            values["connections"] = self._connections(before, wish.connections)
         if "parent_agent_id" in names and wish.parent_agent_id:
             values["parent_agent_id"] = self._seen(wish.parent_agent_id, "agent.parent_agent_id").id
         agent = replace(before, **values)
@@ -219,6 +221,26 @@ class _Definition:
         """Return the ids that a reach list means; those that stand in it already need no look-up."""
         for ref in refs:
             yield ref if ref in before.reach else self._seen(ref, "agent.reach").id
+
+    def _connections(
+        self, before: AgentRecord, wished: Sequence[ConnectionRecord]
+    ) -> tuple[ConnectionRecord, ...]:
+        """Return connections with the ids of their peers; those that there are already need no look-up.
+
+        Whether such a peer may still be seen, or still exists, does not show here.
+        """
+        known = {each.agent_id for each in before.connections}
+        found: dict[str, ConnectionRecord] = {}
+        for number, each in enumerate(wished):
+            field = f"agent.connections[{number}]"
+            ref = each.agent_id
+            peer_id = ref if ref in known else self._seen(ref, f"{field}.agent").id
+            if peer_id == before.id:
+                raise invalid(f"{field}.agent", "is the agent itself; a connection leads to another agent")
+            if each.name in found:
+                raise invalid(f"{field}.name", f"{each.name!r} is the name of another connection already")
+            found[each.name] = replace(each, agent_id=peer_id)
+        return tuple(found[name] for name in sorted(found))
 
     def _seen(self, ref: str, field: str) -> AgentRecord:
         try:

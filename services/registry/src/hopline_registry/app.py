@@ -113,7 +113,10 @@ class Registry:
         )
         server.add(add_AgentServiceServicer_to_server, AgentServicer(Agents(core), pager))
         server.add(
-            add_VisibilityServiceServicer_to_server, VisibilityServicer(self.directory, self._feed, pager)
+            add_VisibilityServiceServicer_to_server,
+            VisibilityServicer(
+                self.directory, self._feed, pager, has_public_url=bool(self._settings.public_url)
+            ),
         )
 
     async def start(self) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hopline_cli.commands.connecting import Connect, Disconnect, connections, shown
 from hopline_cli.output import Output
 from hopline_cli.secret import save_token
 from hopline_cli.verbs import Cursor, Limit, TokenFile, command, text_or_file
@@ -66,6 +67,7 @@ async def create_agent(
     wake: Wake = None,
     tools: Tools = None,
     label: Label = None,
+    connect: Connect = None,
     key: Annotated[str | None, typer.Option(help="A stable key for scripts.")] = None,
     token_file: TokenFile = None,
 ) -> None:
@@ -78,6 +80,7 @@ async def create_agent(
     wanted, _ = definition(given)
     wanted.slug = slug or ""
     wanted.key = key or ""
+    wanted.connections.extend(connections([], connect or [], []))
     made = await mesh.agents.CreateAgent(pb.CreateAgentRequest(agent=wanted))
     found = {**shapes.agent(made.agent), "token": made.token or None}
     kept = save_token(token_file, made.token)
@@ -106,6 +109,8 @@ async def set_agent(
     wake: Wake = None,
     tools: Tools = None,
     label: Label = None,
+    connect: Connect = None,
+    disconnect: Disconnect = None,
 ) -> None:
     """Change an agent; what you leave out stays as it is."""
     from google.protobuf.field_mask_pb2 import FieldMask
@@ -115,6 +120,10 @@ async def set_agent(
 
     given = {key_: value for key_, value in locals().items() if key_ in _SETTERS}
     wanted, paths = definition(given)
+    if connect or disconnect:
+        before = await mesh.agents.GetAgent(pb.GetAgentRequest(agent=agent))
+        wanted.connections.extend(connections(before.agent.connections, connect or [], disconnect or []))
+        paths.append("connections")
     if not paths:
         raise typer.BadParameter("nothing to change: give at least one option")
     request = pb.UpdateAgentRequest(agent_ref=agent, agent=wanted, update_mask=FieldMask(paths=paths))
@@ -196,13 +205,12 @@ def _assign_wake(wanted: Any, value: str) -> None:
 
 def _enum(kind: Any, value: str, option: str) -> int:
     """Return the number of an enum's value written as people write it: `receive-only`."""
-    prefix = kind.values_by_number[0].name.removesuffix("UNSPECIFIED")
-    known = {each.name.removeprefix(prefix).lower(): each.number for each in kind.values if each.number}
-    number = known.get(value.lower().replace("-", "_"))
+    from hopline_cli.words import number_of, words_of
+
+    number = number_of(kind, value)
     if number is None:
-        names = ", ".join(name.replace("_", "-") for name in known)
-        raise typer.BadParameter(f"{value!r} is not one of {names}", param_hint=option)
-    return int(number)
+        raise typer.BadParameter(f"{value!r} is not one of {', '.join(words_of(kind))}", param_hint=option)
+    return number
 
 
 @command(agent, "list")
@@ -250,7 +258,9 @@ async def show_agent(mesh: Mesh, out: Output, agent: Ref) -> None:
 
     found = await mesh.agents.GetAgent(pb.GetAgentRequest(agent=agent))
     presence = await _presence(mesh, [found.agent.id])
-    out.fields({**shapes.agent(found.agent), "presence": presence.get(found.agent.id)})
+    facts = {**shapes.agent(found.agent), "presence": presence.get(found.agent.id)}
+    lines = facts if out.as_json else {**facts, "connections": await shown(mesh, found.agent.connections)}
+    out.fields(facts, lines)
 
 
 @command(agent, "pause")

@@ -22,11 +22,16 @@ def _default_data() -> Path:
 def up(
     data: Data = None,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings as YAML.", show_default=False)
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Settings and agents as YAML.", show_default=False),
     ] = None,
     any_port: Annotated[
         bool, typer.Option("--any-port", help="Listen on free ports; endpoints.json says which.")
     ] = False,
+    public_url: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Where the gateway is reached from elsewhere.", show_default=False),
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Run the whole mesh in this process, on SQLite; Ctrl-C drains it."""
@@ -35,7 +40,11 @@ def up(
     folder = (data or _default_data()).expanduser().absolute()
     out = Output(as_json=as_json)
     raise typer.Exit(
-        execute(lambda: run_up(folder, config, any_port=any_port, out=out), as_json=as_json, quick=True)
+        execute(
+            lambda: run_up(folder, config, any_port=any_port, out=out, public_url=public_url),
+            as_json=as_json,
+            quick=True,
+        )
     )
 
 

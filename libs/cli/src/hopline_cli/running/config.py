@@ -1,7 +1,8 @@
-"""The file of `hopline up --config`: settings of the services, and where they listen.
+"""The file of `hopline up --config`: settings of the services, where they listen, and the mesh's agents.
 
 settings: {log_level: warning, public_url: https://mesh.example.org}
 listen: {gateway: "127.0.0.1:8400"}
+agents: {concierge: {connections: {weather: {agent: weather-agent}}}, weather-agent: {}}
 """
 
 from __future__ import annotations
@@ -9,12 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-from hopline_rpc.errors import HoplineError
 from hopline_rpc.service import ORDER
+from hopline_rpc.settings import public_url_problem
 
-_KEYS: Final = ("settings", "listen")
+from hopline_cli.running.problems import Problem
+
+if TYPE_CHECKING:
+    from hopline_cli.running.mesh_file import FileAgent
+    from hopline_cli.running.yaml_file import Node, YamlFile
+
+_KEYS: Final = ("settings", "listen", "agents")
 
 
 @dataclass(frozen=True)
@@ -23,54 +30,50 @@ class UpConfig:
 
     settings: Mapping[str, str] = field(default_factory=dict)
     listen: Mapping[str, str] = field(default_factory=dict)
+    agents: tuple[FileAgent, ...] = ()
+    # What is wrong with the file by itself.
+    problems: tuple[Problem, ...] = ()
 
 
 def read_config(path: Path | None) -> UpConfig:
-    """Read the file; what is wrong with it is said with its name and line."""
+    """Read the file; what is wrong with it is in `problems`, each with file and line."""
     if path is None:
         return UpConfig()
-    import yaml  # a mesh without such a file starts without it
+    from hopline_cli.running.mesh_file import read_agents  # a mesh without such a file starts without it
+    from hopline_cli.running.yaml_file import YamlFile
 
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise HoplineError("invalid_argument", f"--config {path} cannot be read: {error}") from None
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise HoplineError("invalid_argument", f"{path}:{line}: {error.problem}") from None
-    if root is None:
-        return UpConfig()
-    sections = dict(_pairs(root, path))
-    for key, value in sections.items():
-        if key not in _KEYS:
-            raise _wrong(path, value, f"{key!r} is not known here; there are: {', '.join(_KEYS)}")
-    return UpConfig(_texts(sections.get("settings"), path), _addresses(sections.get("listen"), path))
+    file = YamlFile(path)
+    sections: dict[str, Node] = {}
+    if file.root is not None:
+        for key, node, value in file.pairs(file.root, "the file"):
+            if key in _KEYS:
+                sections[key] = value
+            else:
+                file.wrong(node, f"{key!r} is not known here; there are: {', '.join(_KEYS)}")
+    settings, listen = _settings(file, sections.get("settings")), _listen(file, sections.get("listen"))
+    agents = read_agents(file, sections["agents"]) if "agents" in sections else ()
+    return UpConfig(settings, listen, agents, tuple(file.problems))
 
 
-def _pairs(node: Any, path: Path) -> list[tuple[str, Any]]:
-    if node.id != "mapping":
-        raise _wrong(path, node, "a mapping (key: value) belongs here")
-    return [(str(key.value), value) for key, value in node.value]
-
-
-def _texts(node: Any, path: Path) -> dict[str, str]:
-    if node is None:
-        return {}
+def _settings(file: YamlFile, node: Node | None) -> dict[str, str]:
     found = {}
-    for key, value in _pairs(node, path):
-        if value.id != "scalar":
-            raise _wrong(path, value, f"{key} needs one plain value")
-        found[key] = value.value
+    for key, _, value in file.pairs(node, "settings") if node is not None else ():
+        text = file.text(value, key, plain=True)
+        if text is None:
+            continue
+        if key == "public_url" and text and (problem := public_url_problem(text)):
+            file.wrong(value, f"public_url {problem}")
+            continue
+        found[key] = text
     return found
 
 
-def _addresses(node: Any, path: Path) -> dict[str, str]:
-    found = _texts(node, path)
-    for name in found:
-        if name not in ORDER:
-            raise _wrong(path, node, f"there is no service {name!r}; there are: {', '.join(ORDER)}")
+def _listen(file: YamlFile, node: Node | None) -> dict[str, str]:
+    found = {}
+    for key, key_node, value in file.pairs(node, "listen") if node is not None else ():
+        text = file.text(value, key, plain=True)
+        if key not in ORDER:
+            file.wrong(key_node, f"there is no service {key!r}; there are: {', '.join(ORDER)}")
+        elif text is not None:
+            found[key] = text
     return found
-
-
-def _wrong(path: Path, node: Any, text: str) -> HoplineError:
-    return HoplineError("invalid_argument", f"{path}:{node.start_mark.line + 1}: {text}")

@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
+from hopline_client.discovery import read_token
 from hopline_rpc import telemetry
 from hopline_rpc.clock import SystemClock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import Ids
 from hopline_rpc.service import GrpcService, RunningService, Service, Wiring
-from hopline_rpc.settings import ServiceSettings
+from hopline_rpc.settings import PublicUrl, ServiceSettings, public_url_problem
 from hopline_rpc.span_export import SqliteSpanExporter
 
-from hopline_cli.output import Output
+from hopline_cli.output import Output, warn
 from hopline_cli.running.config import UpConfig, read_config
 from hopline_cli.running.datadir import ADMIN_TOKEN, SPANS, DataDirectory
+from hopline_cli.running.mesh_agents import Known, Registry, Settled, check, settle
 from hopline_cli.running.services import (
     close_all,
     configure_logs,
@@ -31,6 +33,8 @@ from hopline_cli.running.services import (
 from hopline_cli.running.signals import stop_on_signals
 
 _NAME: Final = "embedded"
+# There once a mesh has been started here: from then on its registry knows whom a file may name.
+_REGISTRY: Final = "registry.db"
 
 
 @runtime_checkable
@@ -40,6 +44,12 @@ class TokenMaker(Protocol):
     async def service_token(self, name: str) -> str:
         """Make this process's own credential."""
         ...
+
+
+class UpSettings(ServiceSettings):
+    """What concerns the mesh as a whole."""
+
+    public_url: PublicUrl = ""
 
 
 @dataclass
@@ -52,6 +62,7 @@ class EmbeddedMesh:
     services: Mapping[str, Service] = field(default_factory=installed)
     running: list[RunningService] = field(default_factory=list)
     addresses: dict[str, str] = field(default_factory=dict)
+    settled: Settled = field(default_factory=Settled)
     _token: str = ""
 
     async def start(self) -> None:
@@ -76,7 +87,17 @@ class EmbeddedMesh:
             if isinstance(running, GrpcService):
                 channels[name] = running.server.channel()
             self.addresses[name] = await listen(running, self._bind(service))
+            if name == "registry" and self.config.agents:
+                self.settled = await self._settle(running)
         await wait_until_ready(self.running)
+
+    async def _settle(self, registry: RunningService) -> Settled:
+        """Have the agents of the file, before anything else can meet them."""
+        if not isinstance(registry, GrpcService):
+            raise TypeError("the registry has no methods to call")
+        token = read_token(self.data / ADMIN_TOKEN)
+        url = UpSettings.load(self.config.settings).public_url
+        return await settle(self.config, Registry(registry.server.channel(), token), has_public_url=bool(url))
 
     def _bind(self, service: Service) -> str:
         given = self.config.listen.get(service.name)
@@ -87,11 +108,13 @@ class EmbeddedMesh:
         await close_all(self.running)
 
 
-async def run_up(data: Path, config_file: Path | None, *, any_port: bool, out: Output) -> None:
+async def run_up(
+    data: Path, config_file: Path | None, *, any_port: bool, out: Output, public_url: str = ""
+) -> None:
     """Run a mesh until told to stop. Raises `HoplineError` where it cannot start."""
     os.umask(0o077)  # whatever lands in the data directory is for its owner
-    config = read_config(config_file)
-    settings = ServiceSettings.load(config.settings)
+    config = _config(data, config_file, public_url)
+    settings = UpSettings.load(config.settings)
     configure_logs(settings)
     with DataDirectory(data) as directory:
         spans = telemetry.setup("hopline", SqliteSpanExporter(data / SPANS))
@@ -105,11 +128,24 @@ async def run_up(data: Path, config_file: Path | None, *, any_port: bool, out: O
             is_first = not (data / ADMIN_TOKEN).exists()
             await _start(mesh)
             _tell(out, directory.announce(mesh.addresses), data, is_first=is_first)
+            _tell_agents(out, mesh.settled, is_first=is_first)
             settle_collector()
             await stop.wait()
             if not out.as_json:
                 out.line("draining …")
                 out.flush()
+
+
+def _config(data: Path, file: Path | None, public_url: str) -> UpConfig:
+    """Read the file; one that is wrong stops the start before anything is made, where that can be told."""
+    config = read_config(file)
+    if not (config.agents and (data / _REGISTRY).exists()):
+        check(config, Known())
+    if not public_url:
+        return config
+    if problem := public_url_problem(public_url):
+        raise HoplineError("invalid_argument", f"--public-url {problem}")
+    return replace(config, settings={**config.settings, "public_url": public_url})
 
 
 async def _start(mesh: EmbeddedMesh) -> None:
@@ -131,5 +167,21 @@ def _tell(out: Output, endpoints: Mapping[str, object], data: Path, *, is_first:
             out.line(f"  {name:<9}{endpoints[name]}")
         if is_first:
             out.line(f"the admin token was written to {data / ADMIN_TOKEN} (for you alone)")
-            out.line("next: hopline agent create NAME, then hopline attach --agent NAME -- COMMAND")
+    out.flush()
+
+
+def _tell_agents(out: Output, settled: Settled, *, is_first: bool) -> None:
+    for text in settled.warnings:
+        warn(text)
+    if out.as_json:
+        return
+    if settled.changed:
+        out.line(f"agents changed as the file says: {', '.join(settled.changed)}")
+    if settled.created:
+        out.line(f"agents made: {', '.join(settled.created)}")
+        example = f"hopline token create --agent {settled.created[0]} --token-file {settled.created[0]}.token"
+        out.line(f"nobody has a token of theirs yet: {example}")
+        out.line(f"next: hopline attach --agent {settled.created[-1]} -- COMMAND")
+    elif is_first:
+        out.line("next: hopline agent create NAME, then hopline attach --agent NAME -- COMMAND")
     out.flush()

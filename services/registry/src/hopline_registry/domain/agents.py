@@ -30,6 +30,7 @@ UPDATABLE: Final = (
     "wake",
     "tools",
     "labels",
+    "connections",
 )
 WHY_FIXED: Final = {
     "id": "is given by the mesh",

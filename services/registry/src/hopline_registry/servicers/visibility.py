@@ -32,10 +32,11 @@ log = logging.getLogger("hopline.registry")
 class VisibilityServicer(VisibilityServiceServicer):
     """Serves who sees whom, and the feed."""
 
-    def __init__(self, directory: Directory, feed: Feed, pager: Pager) -> None:
+    def __init__(self, directory: Directory, feed: Feed, pager: Pager, *, has_public_url: bool) -> None:
         self._directory = directory
         self._feed = feed
         self._pager = pager
+        self._has_public_url = has_public_url
 
     async def ListPeers(self, request: pb.ListPeersRequest, context: Any) -> pb.ListPeersResponse:
         caller = current_principal()
@@ -56,6 +57,25 @@ class VisibilityServicer(VisibilityServiceServicer):
                 context.add_done_callback(lambda _: self._explain(caller, request.agent))
             raise
         return pb.ResolveResponse(peer=self._peer(caller, agent))
+
+    async def ListConnections(
+        self, request: pb.ListConnectionsRequest, context: Any
+    ) -> pb.ListConnectionsResponse:
+        caller = current_principal()
+        query = ["connections", caller.workspace_id, caller.id]
+        (after,) = self._pager.position(query, request.page_token) or [""]
+        found = [
+            pb.PeerConnection(
+                name=connection.name, peer=self._peer(caller, peer), description=connection.description
+            )
+            for connection, peer in self._directory.connections(caller, has_public_url=self._has_public_url)
+            if connection.name > str(after)
+        ]
+        page = found[: page_size(request.page_size)]
+        more = len(page) < len(found)
+        return pb.ListConnectionsResponse(
+            connections=page, next_page_token=self._pager.token(query, [page[-1].name]) if more else ""
+        )
 
     async def GetSelf(self, request: pb.GetSelfRequest, context: Any) -> pb.GetSelfResponse:
         caller = current_principal()

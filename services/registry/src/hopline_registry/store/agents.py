@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from hopline_directory import AgentRecord, ServerToolRecord
+from hopline_directory import AgentRecord, ConnectionRecord, ServerToolRecord
 from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, select
 
 from hopline_registry.domain.names import look
 from hopline_registry.store.schema import agents
 
-_OTHERS: Final = {"reach", "tools", "server_tools", "deleted", "former_names"}
+_OTHERS: Final = {"reach", "tools", "server_tools", "deleted", "former_names", "connections"}
 _PLAIN: Final = tuple(field.name for field in fields(AgentRecord) if field.name not in _OTHERS)
 
 # Written once: SQLAlchemy takes longer to put a statement together than SQLite to answer it.
@@ -29,6 +29,7 @@ def _values(agent: AgentRecord) -> dict[str, Any]:
         "server_tools": [asdict(tool) for tool in agent.server_tools],
         "former_names": [list(each) for each in agent.former_names],
         "slug_look": look(agent.slug),
+        "connections": [asdict(each) for each in agent.connections],
     }
 
 
@@ -40,6 +41,7 @@ def _record(row: Row[Any]) -> AgentRecord:
         server_tools=tuple(ServerToolRecord(**tool) for tool in row.server_tools),
         deleted=row.deleted_at is not None,
         former_names=tuple((name, until) for name, until in row.former_names),
+        connections=tuple(ConnectionRecord(**each) for each in row.connections),
     )
 
 

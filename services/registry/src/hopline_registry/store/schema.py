@@ -97,6 +97,7 @@ agents: Final = Table(
     # What the slug looks like (`domain/names.py`), and the names before this one as [name, until].
     Column("slug_look", Text, nullable=False, server_default=""),
     Column("former_names", JSON, nullable=False, server_default="[]"),
+    Column("connections", JSON, nullable=False, server_default="[]"),
     PrimaryKeyConstraint("workspace_id", "id"),
     UniqueConstraint("workspace_id", "slug"),
     Index("agents_by_name", "workspace_id", "name"),
