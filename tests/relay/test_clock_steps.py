@@ -125,3 +125,20 @@ async def test_messages_bear_the_day_after_a_restart_as_before(mesh: RelayMesh) 
         lambda connection: connection.execute(select(messages.c.day)).scalars().all()
     )
     assert days == [utc_day(mesh.clock.now())] * 2
+
+
+async def test_a_start_is_counted_whose_clock_went_ahead_while_it_was_on_its_way(
+    mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    await mesh.policy(pair_budget="1/300s")
+
+    def sleeps(name: str) -> None:
+        if name == "relay.admitted":
+            mesh.clock.set_wall(DAY)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hopline_relay.sends.point", sleeps)
+        await ada.send(bob)
+    await mesh.reopen()
+    assert (await refusal(ada.send(bob))).reason == "pair_budget_exceeded"

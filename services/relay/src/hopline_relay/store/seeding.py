@@ -211,7 +211,8 @@ def _add_pairs(connection: Connection, seed: pb.SeedRequest, workspace_id: str, 
         )
         .where(
             messages.c.workspace_id == workspace_id,
-            messages.c.id >= first_id_at("msg", since - 1.0),
+            # A clock that went ahead while a send was on its way (a laptop slept) has left it an older id.
+            messages.c.id >= first_id_at("msg", since - _DAY - _SKEW),
             messages.c.created_at >= since,
             messages.c.admitted_as == "start",
         )
