@@ -140,10 +140,33 @@ def test_a_person_finds_paused_agents_where_they_hold_the_role() -> None:
     world.agent("b", state=pb.AGENT_STATE_PAUSED)
     world.role("bob", VIEWER, "b")
     assert world.view.resolve_for_person(bob, "b", VIEWER).slug == "b"
-    with pytest.raises(HoplineError) as missed:
+    with pytest.raises(HoplineError) as lacking:
         world.view.resolve_for_person(bob, "b", OPERATOR)
+    assert lacking.value.reason == "permission_denied"
+    assert lacking.value.message == "this needs the role operator on the agent 'b'"
+
+
+@pytest.mark.parametrize("role", [VIEWER, OPERATOR])
+def test_a_person_without_any_role_gets_the_answer_of_what_never_existed(role: int) -> None:
+    world = household()
+    bob = world.user("bob")
+    with pytest.raises(HoplineError) as missed:
+        world.view.resolve_for_person(bob, "b", role)
     assert missed.value.reason == "not_found"
     assert missed.value.message == refusal(world, bob, "b").message
+
+
+def test_a_name_is_theirs_first_with_whom_a_person_holds_the_role() -> None:
+    world = household()
+    bob = world.user("bob")
+    world.agent("one", name="Twin")
+    world.agent("two", name="Twin")
+    world.role("bob", VIEWER, "one")
+    world.role("bob", OPERATOR, "two")
+    assert world.view.resolve_for_person(bob, "Twin", OPERATOR).slug == "two"
+    with pytest.raises(HoplineError) as shared:
+        world.view.resolve_for_person(bob, "Twin", VIEWER)
+    assert shared.value.reason == "ambiguous"
 
 
 def test_names_stay_known_when_either_side_is_paused_or_deleted() -> None:

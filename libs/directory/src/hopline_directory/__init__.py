@@ -1,6 +1,6 @@
 """The live view of who exists and the rules of who may reach whom."""
 
-from hopline_directory.directory import Directory, Gap, not_found, one_of
+from hopline_directory.directory import Directory, Gap, needs_role, not_found, one_of
 from hopline_directory.follower import Follower
 from hopline_directory.guard import Guard, end_revoked
 from hopline_directory.records import (
@@ -39,6 +39,7 @@ __all__ = [
     "View",
     "WorkspaceRecord",
     "end_revoked",
+    "needs_role",
     "not_found",
     "one_of",
 ]

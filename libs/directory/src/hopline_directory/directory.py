@@ -29,6 +29,7 @@ from hopline_directory.state import State, View, WorkspaceState
 
 _EMPTY: Final = View((), {}, {}, {}, {})
 _MAX_LISTED: Final = 20
+_ROLES: Final = {VIEWER: "viewer", OPERATOR: "operator", ADMIN: "admin"}
 
 
 class Gap(Exception):  # noqa: N818 - what it is, not an error of anyone's
@@ -213,9 +214,14 @@ class Directory:
     def resolve_for_person(self, user: Principal, ref: str, role: int) -> AgentRecord:
         """Return the agent that `ref` means among those on which a person holds `role` or more.
 
-        Paused ones are among them. A miss is `not_found`, in the same words as `resolve`.
+        Paused ones are among them. A miss is `not_found`, in the same words as `resolve`; of an agent on
+        which they are `viewer` a person knows, and is told what is missing (`permission_denied`).
         """
-        return self._one(self.for_person(user, role), ref)
+        view = self.for_person(user, role)
+        if view.matches(ref):
+            return self._one(view, ref)
+        seen = self._one(self.for_person(user, VIEWER), ref)
+        raise needs_role(role, f"the agent {seen.slug!r}")
 
     def itself_or_viewed(self, caller: Principal, ref: str) -> str:
         """Return the id of the calling agent, or of an agent on which the calling person is `viewer`."""
@@ -338,6 +344,11 @@ class Directory:
             raise HoplineError(
                 "receive_only", "this agent only receives: it may read, reply and ask its owner"
             )
+
+
+def needs_role(role: int, where: str = "the workspace") -> HoplineError:
+    """Return the refusal of a person who may know of it but holds too low a role there."""
+    return HoplineError("permission_denied", f"this needs the role {_ROLES[role]} on {where}")
 
 
 def one_of(matches: Sequence[AgentRecord], ref: str, renamed: Sequence[AgentRecord] = ()) -> AgentRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hopline_directory import ADMIN, VIEWER, Directory
+from hopline_directory import ADMIN, VIEWER, Directory, needs_role
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.faults import point
@@ -15,8 +15,6 @@ from hopline_quota.domain import money
 from hopline_quota.domain.values import Balance
 from hopline_quota.store import CountersLostError, Store
 from hopline_quota.store.ledger import Deposit, Ledger
-
-_WORDS = {VIEWER: "viewer", ADMIN: "admin"}
 
 
 class Credits:
@@ -71,7 +69,7 @@ class Credits:
 
     def _require(self, caller: Principal, role: int) -> None:
         if self._directory.workspace_role(caller.workspace_id, caller.id) < role:
-            raise HoplineError("permission_denied", f"this needs the role {_WORDS[role]} on the workspace")
+            raise needs_role(role)
 
 
 def rebuilding() -> HoplineError:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from hopline_directory import ADMIN, NO_ROLE, OPERATOR, VIEWER, AgentRecord, UserRecord, one_of
+from hopline_directory import ADMIN, NO_ROLE, VIEWER, AgentRecord, UserRecord, needs_role, one_of
 from hopline_rpc.errors import HoplineError
 
 from hopline_registry.core import Tx
 from hopline_registry.store import agents as agent_rows
 from hopline_registry.store import people
-
-_WORDS: Final = {VIEWER: "viewer", OPERATOR: "operator", ADMIN: "admin"}
 
 
 class AgentAccess:
@@ -43,9 +39,7 @@ class AgentAccess:
         matches = self._matches(ref)
         agent = one_of(matches, ref, () if matches else self._renamed(ref))
         if self.role_on(agent) < role:
-            raise HoplineError(
-                "permission_denied", f"this needs the role {_WORDS[role]} on the agent {agent.slug!r}"
-            )
+            raise needs_role(role, f"the agent {agent.slug!r}")
         return agent
 
     def _matches(self, ref: str) -> list[AgentRecord]:

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 from hopline.registry.v1.visibility_pb2 import AuditNote, Change
-from hopline_directory import ADMIN, Directory
+from hopline_directory import Directory, needs_role
 from hopline_rpc.clock import Clock, to_timestamp
-from hopline_rpc.errors import HoplineError, request_conflict
+from hopline_rpc.errors import request_conflict
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 from hopline_store import Database, after_commit
@@ -64,8 +64,7 @@ class Tx:
     def require(self, role: int) -> None:
         """Refuse whoever does not hold a role on the workspace."""
         if self.workspace_role() < role:
-            word = "admin" if role == ADMIN else "operator"
-            raise HoplineError("permission_denied", f"this needs the role {word} on the workspace")
+            raise needs_role(role)
 
     def earlier(self, request: Message, request_id: str) -> str | None:
         """Return the id of what the same request made before; other content is `request_id_conflict`."""

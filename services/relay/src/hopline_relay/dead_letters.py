@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from hopline.relay.v1 import dead_letter_pb2 as pb
-from hopline_directory import Directory
-from hopline_directory.records import ADMIN, OPERATOR, AgentRecord
+from hopline_directory import ADMIN, OPERATOR, VIEWER, AgentRecord, Directory, needs_role
 from hopline_rpc.clock import Clock, to_timestamp
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import IdMaker
@@ -108,10 +107,10 @@ class DeadLetters:
         for turn_id in turn_ids:
             row = rows.get((workspace_id, turn_id))
             held = self._role(principal, row) if row is not None else 0
-            if row is None or turn_id not in letters or held < OPERATOR:
+            if row is None or turn_id not in letters or held < VIEWER:
                 raise no_letter(turn_id)
             if held < role:
-                raise HoplineError("permission_denied", "only an admin of the agent strikes dead letters off")
+                raise needs_role(role, "the agent of this dead letter")
             named.append(row)
         return named
 

@@ -7,8 +7,7 @@ from collections import OrderedDict
 from typing import Any, Final
 
 from hopline.relay.v1 import delegation_pb2 as pb
-from hopline_directory import Directory
-from hopline_directory.records import ADMIN, VIEWER
+from hopline_directory import ADMIN, VIEWER, Directory, needs_role
 from hopline_rpc.clock import to_timestamp
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.paging import Pager, page_size
@@ -82,9 +81,7 @@ class Roots:
         agent = self._directory.agent(principal.workspace_id, rows.began_with(first))
         if agent is None or self._directory.role_on_agent(principal.id, agent) < ADMIN:
             name = agent.name if agent is not None else "the agent that it began with"
-            raise HoplineError(
-                "permission_denied", f"this needs the role admin on {name}, with which the root began"
-            )
+            raise needs_role(ADMIN, f"{name}, with which the root began")
         await self._journal.write(lambda book: self._extend(book, principal, first, request))
         self._noted.pop((first.workspace_id, first.root_id), None)
         # Told again by a call that is repeated, since the first may have died in between.

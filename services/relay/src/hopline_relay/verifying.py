@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from hopline.relay.v1 import audit_pb2 as pb
-from hopline_directory import Directory
-from hopline_directory.records import ADMIN
+from hopline_directory import ADMIN, Directory, needs_role
 from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection
@@ -54,7 +53,7 @@ class Verifying:
 
     def _require_admin(self, principal: Principal) -> None:
         if self._directory.workspace_role(principal.workspace_id, principal.id) < ADMIN:
-            raise HoplineError("permission_denied", "this needs the role admin on the workspace")
+            raise needs_role(ADMIN)
 
 
 def _kept(request: pb.VerifyEventsRequest) -> Head | None:
