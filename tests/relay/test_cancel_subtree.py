@@ -211,6 +211,33 @@ async def test_what_a_process_began_to_cancel_is_completed_by_the_next(
     assert not (await cid.take()).messages
 
 
+async def test_the_next_process_cancels_also_what_a_turn_in_the_middle_left_going_when_it_ended(
+    mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, _, worker, turn, view = await _lead(mesh)
+    bob, cid, dan = await mesh.agent("bob"), await mesh.agent("cid"), await mesh.agent("dan")
+    bobs, cids = await mesh.worker(bob), await mesh.worker(cid)
+    await worker.ask(turn, bob)
+    middle = await bobs.next()
+    await bobs.ask(middle, cid)
+    lower = await cids.next()
+    deep = await cids.ask(lower, dan, "a long job")
+    other = await (await mesh.agent("eve")).ask(dan, "of another root")
+    for each, at in ((cids, lower), (bobs, middle)):
+        await each.end(at, "I have asked on")
+
+    async def dies(*args: Any, **more: Any) -> int:
+        raise HoplineError("unavailable", "the process is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Cancels, "cascade", dies)
+        assert isinstance(await attempt(_cancel(ada, view.turn_id)), HoplineError)
+    assert (await _state(mesh, deep.turn_id)).status == pb.TURN_STATUS_QUEUED
+    await mesh.reopen()
+    assert (await _state(mesh, deep.turn_id)).status == pb.TURN_STATUS_CANCELED
+    assert (await _state(mesh, other.turn_id)).status == pb.TURN_STATUS_QUEUED
+
+
 async def test_a_worker_that_fails_its_turn_leaves_alone_what_it_asked_for_also_over_a_restart(
     mesh: RelayMesh,
 ) -> None:

@@ -102,7 +102,7 @@ class Sweep:
             self.due,
             self.deadlocks,
             self._escalations.sweep,
-            self.forget,
+            self._forget_hourly,
         )
         while True:
             for step in steps:
@@ -219,11 +219,13 @@ class Sweep:
 
     # --- what is kept for a time only -------------------------------------------------------------
 
+    async def _forget_hourly(self) -> None:
+        if self._clock.monotonic() >= self._forget_at:
+            await self.forget()
+            self._forget_at = self._clock.monotonic() + _FORGET_SECONDS
+
     async def forget(self) -> None:
         """Drop request ids after their 24 hours, and dead letters that nobody wanted."""
-        if self._clock.monotonic() < self._forget_at:
-            return
-        self._forget_at = self._clock.monotonic() + _FORGET_SECONDS
         oldest = utc_day(self._clock.now() - REQUEST_SECONDS)
         for workspace in self._directory.workspaces():
             statement = delete(requests).where(

@@ -24,9 +24,12 @@ _OWN_FAILURES: Final = ("turn_failed", "invalid_argument")
 _LONGEST: Final = 64
 _above = turns.alias("above")
 _OWED_TO_ENDED: Final = (
-    select(debts.c.turn_id, debts.c.creditor_turn_id)
+    select(debts.c.turn_id, debts.c.creditor_turn_id, messages.c.created_at)
     .join(
         _above, and_(_above.c.workspace_id == debts.c.workspace_id, _above.c.id == debts.c.creditor_turn_id)
+    )
+    .join(
+        messages, and_(messages.c.workspace_id == debts.c.workspace_id, messages.c.id == debts.c.message_id)
     )
     .where(
         debts.c.workspace_id == bindparam("workspace"),
@@ -113,32 +116,37 @@ def _woken_by(connection: Connection, workspace_id: str, rows: Sequence[Record])
 
 
 def left_over(connection: Connection, workspace_id: str, now: float) -> list[Record]:
-    """Return live turns that were asked for by others before those were cancelled, or given up by the mesh.
+    """Return live turns that were asked for before what they go on for was cancelled, or given up.
 
-    What an agent asks for later is not the cancelled work, even where it is put down to that turn: it may
-    have none of its own by then.
+    Also where turns in between have ended by themselves. What an agent asks for later is not the cancelled
+    work, even where it is put down to that turn: it may have none of its own by then.
     """
-    above = turns.alias("above")
-    query = (
-        select(debts.c.turn_id)
-        .join(
-            above,
-            and_(above.c.workspace_id == debts.c.workspace_id, above.c.id == debts.c.creditor_turn_id),
-        )
-        .join(
-            messages,
-            and_(messages.c.workspace_id == debts.c.workspace_id, messages.c.id == debts.c.message_id),
-        )
-        .where(
-            debts.c.workspace_id == workspace_id,
-            debts.c.state == OPEN,
-            debts.c.creditor_turn_id != EMPTY,
-            above.c.state.in_(("canceled", "failed")),
-            above.c.error_code.not_in(_OWN_FAILURES),
-            messages.c.created_at <= above.c.ended_at,
-            # After a clock was set back its times say nothing.
-            above.c.ended_at <= now,
-        )
+    rows = connection.execute(_OWED_TO_ENDED, {"workspace": workspace_id}).all()
+    asked_at = {row.turn_id: row.created_at for row in rows}
+    climbing = {row.turn_id: row.creditor_turn_id for row in rows}
+    found: set[str] = set()
+    for _ in range(_LONGEST):
+        above = by_id(connection, turns, {(workspace_id, at) for at in climbing.values()})
+        found |= {
+            turn_id
+            for turn_id, at in climbing.items()
+            if _given_up(above.get((workspace_id, at)), asked_at[turn_id], now)
+        }
+        climbing = {turn_id: at for turn_id, at in climbing.items() if turn_id not in found}
+        if not climbing:
+            break
+        came_from = _came_from(connection, workspace_id, set(climbing.values()), wakes=False)
+        climbing = {turn_id: came_from[at] for turn_id, at in climbing.items() if at in came_from}
+    live = queues.find(connection, {(workspace_id, turn_id) for turn_id in found}).values()
+    return [row for row in live if row.state in _LIVE]
+
+
+def _given_up(turn: Record | None, asked_at: float, now: float) -> bool:
+    """Tell whether what was asked for at a time went on for a turn that others than its worker have ended."""
+    return (
+        turn is not None
+        and turn.state in ("canceled", "failed")
+        and turn.error_code not in _OWN_FAILURES
+        # After a clock was set back its times say nothing.
+        and asked_at <= turn.ended_at <= now
     )
-    found = {(workspace_id, row.turn_id) for row in connection.execute(query)}
-    return [row for row in queues.find(connection, found).values() if row.state in _LIVE]
