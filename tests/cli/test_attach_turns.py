@@ -36,6 +36,8 @@ class Gateway:
         self.answer: Callable[[web.Request], Awaitable[web.StreamResponse]] = self._ok
         self.dropped = asyncio.Event()
         self.url = ""
+        # Called when somebody waits for us to come up again.
+        self.paused: Callable[[], None] = lambda: None
 
     async def _ok(self, request: web.Request) -> web.StreamResponse:
         return web.json_response({"jsonrpc": "2.0", "id": 1, "result": {}})
@@ -111,7 +113,10 @@ async def upstream(gateway: Gateway) -> AsyncIterator[Upstream]:
     async def token() -> str:
         return TOKEN
 
-    found = Upstream(url, token)
+    async def pause(_: float) -> None:
+        gateway.paused()
+
+    found = Upstream(url, token, pause=pause)
     yield found
     await found.close()
 
@@ -328,6 +333,15 @@ async def test_a_gateway_that_is_gone_is_said_to_be_unreachable(
     status, _, body = (await run(POST)).partition(" ")
     assert status == "503"
     assert json.loads(body)["error"]["code"] == "unavailable"
+
+
+async def test_a_gateway_that_is_being_started_again_is_waited_for(
+    run: Script, gateway: Gateway, unused_tcp_port: int
+) -> None:
+    up, gateway.url = gateway.url, f"http://127.0.0.1:{unused_tcp_port}"
+    gateway.paused = lambda: setattr(gateway, "url", up)
+    assert (await run(POST)).startswith("200 ")
+    assert len(gateway.received) == 1
 
 
 async def test_a_request_of_a_command_that_ends_is_dropped_at_the_gateway(

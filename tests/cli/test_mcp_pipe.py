@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import queue
@@ -22,6 +23,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from hopline_cli import posting
 
 SECONDS = 20.0
 Json = dict[str, Any]
@@ -86,10 +88,14 @@ class Gateway:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._handler = Handler
+        self.open()
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def open(self, port: int = 0) -> None:
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), self._handler)
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def next_post(self) -> Post:
         return self.posts.get(timeout=SECONDS)
@@ -327,6 +333,36 @@ def test_without_a_mesh_every_request_says_so_and_the_pipe_lives_on(
     pipe.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
     assert pipe.end() == 0
     assert pipe.lines.empty()
+
+
+def test_a_mesh_that_was_there_is_waited_for_while_it_starts_again(
+    gateway: Gateway, start: Callable[..., Pipe]
+) -> None:
+    pipe = start()
+    pipe.say(request(1))
+    assert pipe.hear()["id"] == 1
+    port = gateway.server.server_port
+    gateway.close()
+    pipe.say(request(2))
+    gateway.open(port)
+    assert pipe.hear() == {"jsonrpc": "2.0", "id": 2, "result": {"ok": True}}
+
+
+def test_only_what_was_not_sent_is_sent_again_and_only_until_the_caller_gives_up() -> None:
+    tries = 0
+
+    class Closed(posting.Route):
+        def connect(self) -> tuple[http.client.HTTPConnection, str]:
+            nonlocal tries
+            tries += 1
+            if tries == 3:
+                post.cancel()
+            raise posting.UnreachableError("nobody listens")
+
+    post = posting.Post(Closed(socket="x"), b"{}", {}, patience_seconds=60.0)
+    with pytest.raises(posting.UnreachableError):
+        list(post.answers())
+    assert tries == 4
 
 
 def test_a_mesh_that_came_back_elsewhere_is_found_again(

@@ -2,7 +2,7 @@
 
 Each line that comes in is posted to `/mcp`, each message of the answer goes out as a line; requests
 run side by side. Nothing but protocol goes to standard output. While the mesh cannot be reached every
-request is answered with an error that says so; the pipe lives on.
+request is answered with an error that says so, after a moment where it was there before; the pipe lives on.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from hopline_cli.posting import Post, RefusedError, Route, UnreachableError
 
 _MAX_LINE: Final = 4 * 1024 * 1024
 _MAX_IN_FLIGHT: Final = 256
+# A mesh that has answered before is being started again when it takes no connection: it gets this long.
+_PATIENCE_SECONDS: Final = 15.0
 _VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 # The parameter that the `Mcp-Name` header repeats, by method.
 _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -67,6 +69,7 @@ class Pipe:
         self._out = out
         self._writing = threading.Lock()
         self._version = ""
+        self._has_connected = False
         self._posts: dict[str, Post] = {}
         self._answering: set[threading.Thread] = set()
 
@@ -108,7 +111,8 @@ class Pipe:
             self._start(message, self._post(message, line))
 
     def _post(self, message: dict[str, Any], line: bytes) -> Post:
-        post = Post(self._route, line.strip(), self._headers(message))
+        patience = _PATIENCE_SECONDS if self._has_connected else 0.0
+        post = Post(self._route, line.strip(), self._headers(message), patience)
         self._posts[_key(message, post)] = post
         return post
 
@@ -139,6 +143,7 @@ class Pipe:
     def _relay(self, message: dict[str, Any], post: Post) -> None:
         answered = False
         for text in post.answers():
+            self._has_connected = True
             answer = json.loads(text)
             if post.canceled:
                 return

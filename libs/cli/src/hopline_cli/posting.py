@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ _CONNECT_SECONDS: Final = 5.0
 # Longer than any wait in the mesh (50 s) and than the pause between two signs of life in a stream (15 s).
 _ANSWER_SECONDS: Final = 120.0
 _MAX_ANSWER: Final = 64 * 1024 * 1024
+# How often a mesh that is being started again is tried.
+_PAUSE_SECONDS: Final = 0.2
 
 
 class UnreachableError(Exception):
@@ -120,18 +123,29 @@ def _opened(connection: http.client.HTTPConnection, where: str) -> http.client.H
 
 
 class Post:
-    """One message on its way. `answers` runs in a thread of its own; `cancel` may come from another."""
+    """One message on its way. `answers` runs in a thread of its own; `cancel` may come from another.
 
-    def __init__(self, route: Route, body: bytes, headers: Mapping[str, str]) -> None:
+    A mesh that takes no connection is tried again for `patience_seconds`: nothing was sent to it yet.
+    """
+
+    def __init__(
+        self, route: Route, body: bytes, headers: Mapping[str, str], patience_seconds: float = 0.0
+    ) -> None:
         self._route = route
         self._body = body
         self._headers = headers
+        self._tries = 1 + int(patience_seconds / _PAUSE_SECONDS)
         self._socket: socket.socket | None = None
-        self.canceled = False
+        self._given_up = threading.Event()
+
+    @property
+    def canceled(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self._given_up.is_set()
 
     def cancel(self) -> None:
         """Hang up: the mesh stops waiting, the work goes on."""
-        self.canceled = True
+        self._given_up.set()
         if self._socket is not None:
             with contextlib.suppress(OSError):  # it had ended by itself
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -144,7 +158,7 @@ class Post:
             **self._route.headers(),
             **self._headers,
         }
-        connection, path = self._route.connect()
+        connection, path = self._connect()
         self._socket = connection.sock
         try:
             if self.canceled:
@@ -160,6 +174,15 @@ class Post:
             ) from None
         finally:
             connection.close()
+
+    def _connect(self) -> tuple[http.client.HTTPConnection, str]:
+        for _ in range(self._tries - 1):
+            try:
+                return self._route.connect()
+            except UnreachableError:
+                if self._given_up.wait(_PAUSE_SECONDS):
+                    break
+        return self._route.connect()
 
 
 def _messages(response: http.client.HTTPResponse) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ Whatever the command says of itself is left behind: only headers that describe t
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -27,6 +28,9 @@ _TRACE: Final = 36  # `00-` and the trace id of a traceparent, and the dash behi
 _CONNECT_SECONDS: Final = 5.0
 # No answer takes longer between two pieces: waits are at most 50 s, streams show a sign of life each 15 s.
 _READ_SECONDS: Final = 120.0
+# A mesh that takes no connection is being started again: it gets 15 s.
+_PAUSE_SECONDS: Final = 0.2
+_TRIES: Final = 75
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
@@ -46,9 +50,11 @@ class Upstream:
         url: Callable[[], Awaitable[str]],
         token: Callable[[], Awaitable[str]],
         tls: ssl.SSLContext | None = None,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._url = url
         self._token = token
+        self._pause = pause
         timeout = aiohttp.ClientTimeout(total=None, connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
         connector = aiohttp.TCPConnector(ssl=tls if tls is not None else True, limit=0)
         self._http = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
@@ -60,10 +66,23 @@ class Upstream:
     @contextlib.asynccontextmanager
     async def post(self, body: bytes, headers: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
         """Post to `/mcp`, and yield the answer while it streams."""
-        headers["Authorization"] = f"Bearer {await self._token()}"
-        url = (await self._url()).rstrip("/") + "/mcp"
-        async with self._http.post(url, data=body, headers=headers, allow_redirects=False) as answer:
+        answer = await self._answer(body, headers)
+        async with answer:
             yield answer
+
+    async def _answer(self, body: bytes, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        """Post until somebody takes the connection: before that nothing was sent."""
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                headers["Authorization"] = f"Bearer {await self._token()}"
+                url = (await self._url()).rstrip("/") + "/mcp"
+                return await self._http.post(url, data=body, headers=headers, allow_redirects=False)
+            except (aiohttp.ClientConnectorError, HoplineError) as error:
+                if tries == _TRIES or getattr(error, "reason", "unavailable") != "unavailable":
+                    raise
+            await self._pause(_PAUSE_SECONDS)
 
 
 class Bridge:
