@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_written_is_usage(plain: Run, tmp_path: Path) -> N
     assert "--output" in said.err
 
 
-@pytest.mark.parametrize("text", ["yesterday", "-1", "5w", "2027-01-31T00:00:00", "1e9"])
+@pytest.mark.parametrize("text", ["yesterday", "-1", "5", "5w", "2027-01-31T00:00:00", "1e9"])
 def test_a_time_that_is_none_is_usage_and_names_the_option(text: str) -> None:
     with pytest.raises(BadParameter) as caught:
         moment_of(text, "--since")
@@ -93,7 +93,7 @@ def test_a_time_that_is_none_is_usage_and_names_the_option(text: str) -> None:
 def test_times_are_moments_or_how_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 1_000_000.0)
     assert moment_of("", "--since") is None
-    assert moment_of("90", "--since") == 999_910.0
+    assert moment_of("90s", "--since") == 999_910.0
     assert moment_of("1d", "--since") == 913_600.0
     assert moment_of("999999999d", "--since") == 0.0
     assert moment_of("1970-01-01T01:00:00+01:00", "--since") == 0.0

@@ -82,6 +82,7 @@ async def test_an_answer_is_one_of_the_options_in_its_very_letters(mesh: RelayMe
         assert error.reason == "invalid_argument"
         assert "'yes', 'no'" in error.message
     assert (await answer(mesh.admin, pending.id, "no")).answer == "no"
+    assert "has ended before" in (await refusal(answer(mesh.admin, pending.id, "maybe"))).message
 
 
 @pytest.mark.parametrize(("size", "ok"), [(0, False), (1, True), (65_536, True), (65_537, False)])

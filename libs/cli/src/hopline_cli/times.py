@@ -29,7 +29,7 @@ def moment_of(text: str, option: str) -> float | None:
 
     if not text:
         return None
-    ago = re.fullmatch(r"(\d{1,9})([smhd]?)", text)
+    ago = re.fullmatch(r"(\d{1,9})([smhd])", text)
     try:
         at = time.time() - int(ago[1]) * UNITS[ago[2]] if ago else parse_rfc3339(text) - _ROUNDED
         return max(at, 0.0)

@@ -67,7 +67,8 @@ class Owners:
     async def answer(self, principal: Principal, escalation_id: str, text: str) -> pb.Escalation:
         """Answer a question; the first answer counts."""
         row = await self._find(principal, escalation_id, OPERATOR)
-        if problem := option_problem(text, escalating.options_of(row)):
+        # One that has ended is said to have, whatever the answer.
+        if row.state == "pending" and (problem := option_problem(text, escalating.options_of(row))):
             raise invalid("text", problem)
         end = End((row.workspace_id, row.id), "answered", text, actor_of(self._directory, principal))
         return self._outcome(principal, await self._ends.end(end, row.agent_id), end)
