@@ -105,7 +105,7 @@ def test_the_token_of_the_walk_through_is_in_a_file_of_ones_own(reader: Reader) 
 
 
 async def test_claude_code_gets_an_address_and_a_header_that_work(reader: Reader) -> None:
-    reader.shell(reader.block("claude mcp add"))
+    reader.shell(reader.block("claude mcp add --transport http hopline"))
     words = (reader.checkout / "claude.words").read_text().splitlines()
     assert words[:5] == ["mcp", "add", "--transport", "http", "hopline"]
     name, _, value = words[words.index("--header") + 1].partition(": ")
@@ -115,6 +115,22 @@ async def test_claude_code_gets_an_address_and_a_header_that_work(reader: Reader
     ):
         found = await call(client, "ask", agent="reviewer", text="Is this plan sound?")
     assert found["reply"].startswith("I read: ")
+
+
+async def test_an_agent_is_a_server_of_its_own_for_claude_code_cursor_and_curl(reader: Reader) -> None:
+    reader.shell(reader.block("claude mcp add --transport http reviewer"))
+    words = (reader.checkout / "claude.words").read_text().splitlines()
+    authorization = words[words.index("--header") + 1].partition(": ")[2]
+    cursor = json.loads(reader.block('"mcpServers": {"reviewer"'))["mcpServers"]["reviewer"]
+    assert cursor["url"] == words[5]
+    assert list(cursor["headers"]) == ["Authorization"]
+    async with (
+        create_mcp_http_client(headers={"Authorization": authorization}) as http,
+        Client(streamable_http_client(cursor["url"], http_client=http)) as client,
+    ):
+        assert (await call(client, "ask", message="Is this sound?"))["reply"].startswith("I read: ")
+    found = json.loads(reader.shell(reader.block("/reviewer/v1/sessions")))
+    assert (found["status"], found["reply"][:8]) == ("completed", "I read: ")
 
 
 async def test_opencode_gets_a_server_that_works(reader: Reader) -> None:

@@ -86,15 +86,22 @@ def _answer(reader: io.BufferedReader) -> Answer:
 
 
 class Door:
-    """A kept connection to `POST /mcp`."""
+    """A kept connection to the gateway."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._connection = http.client.HTTPConnection(*address, timeout=PATIENCE)
 
-    def post(self, body: bytes, headers: dict[str, str]) -> Answer:
+    def post(self, body: bytes, headers: dict[str, str], path: str = "/mcp") -> Answer:
         """Post once, on a new connection where the last answer closed it."""
+        return self._asked("POST", path, body, headers)
+
+    def get(self, path: str, headers: dict[str, str]) -> Answer:
+        """Get once, likewise."""
+        return self._asked("GET", path, None, headers)
+
+    def _asked(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
         try:
-            self._connection.request("POST", "/mcp", body, headers)
+            self._connection.request(method, path, body, headers)
             response = self._connection.getresponse()
         except (http.client.RemoteDisconnected, ConnectionError):
             self._connection.close()

@@ -244,6 +244,21 @@ class Relay(
         answer = delegation_pb2.CancelResponse(status=message_pb2.TURN_STATUS_CANCELED, canceled=2)
         return await self._answer("Cancel", request, context, lambda _: answer)
 
+    async def Prompt(self, request: Any, context: Any) -> Any:
+        answer = session_pb2.PromptResponse(turn=completed())
+        return await self._answer("Prompt", request, context, lambda _: answer)
+
+    async def ListSessions(self, request: Any, context: Any) -> Any:
+        return await self._answer("ListSessions", request, context, sessions_of)
+
+    async def GetSession(self, request: Any, context: Any) -> Any:
+        answer = session_pb2.GetSessionResponse(session=session())
+        return await self._answer("GetSession", request, context, lambda _: answer)
+
+    async def ReadSession(self, request: Any, context: Any) -> Any:
+        answer = session_pb2.ReadSessionResponse(entries=[entry()], next_page_token="more")
+        return await self._answer("ReadSession", request, context, lambda _: answer)
+
     async def GetContext(self, request: Any, context: Any) -> Any:
         answer = session_pb2.GetContextResponse(
             session_id=request.caller_session_id, depth=1, isolation="none"
@@ -275,9 +290,34 @@ def replied() -> message_pb2.ReplyResponse:
 
 
 def asked(request: Any) -> message_pb2.AskResponse:
-    if request.agent not in PEERS:
+    if request.agent.removeprefix("agt_") not in PEERS:
         raise not_found(request.agent)
     return message_pb2.AskResponse(turn=completed())
+
+
+def session() -> session_pb2.Session:
+    """Return a session of weather's that `me` opened through its endpoint."""
+    found = session_pb2.Session(id="ses_1", title="Oslo?", channel="mcp", state="idle")
+    found.agent.id, found.agent.name = "agt_weather", "weather"
+    found.opened_by.CopyFrom(session_pb2.OpenedBy(kind="agent", id="agt_me", name="me"))
+    found.created_at.CopyFrom(to_timestamp(1_750_000_000))
+    found.last_at.CopyFrom(to_timestamp(1_750_000_001))
+    return found
+
+
+def entry() -> session_pb2.TranscriptEntry:
+    found = session_pb2.TranscriptEntry(
+        seq=1, kind="prompt", at=to_timestamp(1_750_000_000), text="Oslo?", turn_id="trn_1", depth=1
+    )
+    author = getattr(found, "from")
+    author.id, author.name, author.display, author.kind = "agt_me", "me", "me (for Alice)", "agent"
+    return found
+
+
+def sessions_of(request: Any) -> session_pb2.ListSessionsResponse:
+    if request.agent.removeprefix("agt_") not in PEERS:
+        raise not_found(request.agent)
+    return session_pb2.ListSessionsResponse(sessions=[session()], next_page_token="more")
 
 
 def owner_answered(
@@ -337,12 +377,16 @@ class Rig:
 
     @asynccontextmanager
     async def client(
-        self, token: str = "", mode: str = LEGACY, headers: Mapping[str, str] | None = None
+        self,
+        token: str = "",
+        mode: str = LEGACY,
+        headers: Mapping[str, str] | None = None,
+        path: str = "/mcp",
     ) -> AsyncIterator[Any]:
         """An official client."""
         given = {"Authorization": f"Bearer {token or self.token}", **(headers or {})}
         async with plain_client(headers=given, timeout=60, follow_redirects=True) as http:
-            transport = streamable_http_client(f"{self.url}/mcp", http_client=http)
+            transport = streamable_http_client(f"{self.url}{path}", http_client=http)
             async with Client(transport, mode=mode) as client:
                 yield client
 
@@ -353,10 +397,12 @@ class Rig:
         async with plain_client(base_url=self.url, headers=given, timeout=60) as client:
             yield client
 
-    async def post(self, body: bytes | str, mode: str = LEGACY, tool: str = "", **headers: str) -> Any:
+    async def post(
+        self, body: bytes | str, mode: str = LEGACY, tool: str = "", path: str = "/mcp", **headers: str
+    ) -> Any:
         """Post a raw body as a client of that era would, and return the response."""
         async with self.http() as client:
-            return await client.post("/mcp", content=body, headers={**era_headers(mode, tool), **headers})
+            return await client.post(path, content=body, headers={**era_headers(mode, tool), **headers})
 
 
 def plain_client(**options: Any) -> httpx2.AsyncClient:

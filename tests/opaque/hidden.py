@@ -13,6 +13,7 @@ from hopline.registry.v1.identity_pb2 import (
     ListTokensRequest,
 )
 from hopline.relay.v1.delegation_pb2 import GetTurnRequest
+from hopline.relay.v1.message_pb2 import AskRequest
 
 from tests.support.mesh_process import Agent, Space
 
@@ -51,6 +52,8 @@ class Asker:
         self.person = person
         self.ids = ids
         self.things = things
+        # A session that another agent has opened through the endpoint of `friend`.
+        self.bound = ""
 
     async def all_alike(self, answers: Answers) -> str:
         """Compare the answers for everyone in HIDDEN, by name and by id; returns one, the name left out."""
@@ -81,7 +84,8 @@ async def hide(space: Space) -> Asker:
     # As far as anyone may go on it: a change of `friend` can name others.
     grant = GrantRoleRequest(user="bob", agent="friend", role=ROLE_ADMIN)
     await space.admin.identities.GrantRole(grant)
-    askers = {"between others": space.client(await space.agent("three"))}
+    three = await space.agent("three")
+    askers = {"between others": space.client(three)}
     askers["of a deleted agent"] = space.client(agents["gone01"])
     asked = {why: await client.ask("two", "well?", wait_seconds=0) for why, client in askers.items()}
     questions = {why: await client.ask_owner("well?", wait_seconds=0) for why, client in askers.items()}
@@ -110,7 +114,10 @@ async def hide(space: Space) -> Asker:
     things |= {"root_id": roots, "token_id": tokens}
     for of in things.values():
         of["never there"] = of["between others"][:4] + NEVER
-    return Asker(space, asker, bob, ids, things)
+    found = Asker(space, asker, bob, ids, things)
+    request = AskRequest(agent="friend", text="well?", wait_seconds=0, own_endpoint=True)
+    found.bound = (await space.stubs(three.token).messages.Ask(request)).turn.session_id
+    return found
 
 
 async def _root(space: Space, turn_id: str) -> str:

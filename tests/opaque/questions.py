@@ -271,6 +271,65 @@ async def over_http(asker: Asker) -> AsyncIterator[list[Question]]:
         yield found
 
 
+# Requests to agents' own endpoints in which something is named: a slug, or one of `friend`'s sessions.
+_ASK = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+
+
+def _calls(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {**_ASK, "params": {"name": tool, "arguments": arguments}}
+
+
+SLUGS: list[tuple[str, str, Any]] = [
+    ("POST", "/{}/v1/mcp", _calls("ask", message="well?", waitSeconds=0)),
+    ("POST", "/{}/v1/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+    ("GET", "/{}/v1/sessions", None),
+    ("GET", "/{}/v1/sessions/ses_x", None),
+    ("POST", "/{}/v1/sessions", {"message": "well?", "waitSeconds": 0}),
+]
+SESSIONS: list[tuple[str, str, Any]] = [
+    ("POST", "/friend/v1/mcp", _calls("ask", message="well?", waitSeconds=0, sessionId="{}")),
+    ("POST", "/friend/v1/mcp", _calls("check", waitSeconds=0, sessionId="{}")),
+    ("GET", "/friend/v1/sessions/{}", None),
+    ("POST", "/friend/v1/sessions", {"message": "well?", "waitSeconds": 0, "sessionId": "{}"}),
+]
+
+
+@asynccontextmanager
+async def over_own_endpoints(asker: Asker) -> AsyncIterator[list[Question]]:
+    """Yield the questions of the agents' own endpoints, as the agent and as the person."""
+    async with aiohttp.ClientSession(asker.space.mesh.endpoints["gateway"]) as http:
+
+        def asking(token: str, method: str, path: str, body: Any) -> Callable[[str], Awaitable[str]]:
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+            async def ask(reference: str) -> str:
+                data = json.dumps(body).replace("{}", reference) if body else None
+                async with http.request(
+                    method, path.replace("{}", reference), data=data, headers=headers | _TAKES
+                ) as found:
+                    told = sorted(
+                        (key, value) for key, value in found.headers.items() if key.lower() not in FLEETING
+                    )
+                    return _plain(f"{found.status} {told} {await found.text()}", reference)
+
+            return ask
+
+        bound = {**asker.things["session_id"], "bound to another": asker.bound}
+        yield [
+            Question(f"{kind} {method} {path} {what}", references, asking(token, method, path, body))
+            for kind, token, sessions in (
+                ("agent", asker.agent.token, bound),
+                # Who operates an agent sees its sessions, and is told that they may not prompt in them.
+                ("user", asker.person, asker.things["session_id"]),
+            )
+            for what, references, requests in (("by slug", HIDDEN, SLUGS), ("by id", sessions, SESSIONS))
+            for method, path, body in requests
+        ]
+
+
+_TAKES = {"Accept": "application/json, text/event-stream"}
+
+
 @asynccontextmanager
 async def over_stdio(asker: Asker) -> AsyncIterator[list[Question]]:
     """Yield the questions of every tool that takes a reference, through the pipe."""

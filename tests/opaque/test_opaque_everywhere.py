@@ -9,7 +9,13 @@ import pytest
 from tests.opaque import questions
 from tests.opaque.hidden import Asker
 
-DOORS = [questions.over_grpc, questions.over_http, questions.over_stdio, questions.over_tunnel]
+DOORS = [
+    questions.over_grpc,
+    questions.over_http,
+    questions.over_own_endpoints,
+    questions.over_stdio,
+    questions.over_tunnel,
+]
 
 
 def test_whatever_a_method_or_a_tool_can_name_is_asked_for() -> None:

@@ -20,7 +20,7 @@ from tests.support.mesh_process import ROOT, MeshProcess, processes
 DOORS = [questions.over_grpc, questions.over_http, questions.over_tunnel]
 
 
-@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+@pytest.mark.parametrize("door", [*DOORS, questions.over_own_endpoints], ids=lambda door: door.__name__)
 async def test_the_time_of_an_answer_does_not_tell_what_is_hidden(asker: Asker, door: Any) -> None:
     told = {}
     async with door(asker) as found:

@@ -113,6 +113,14 @@ async def test_an_explicit_slug_is_normalised_and_refused_when_it_is_taken(rig: 
     assert (await refusal(rig.agent("Third", slug="計画"))).reason == "invalid_argument"
 
 
+@pytest.mark.parametrize("word", ["mcp", "v1", "endpoints", "healthz", "readyz", "metrics", "console"])
+async def test_a_word_of_the_meshs_own_addresses_is_no_slug(rig: Rig, word: str) -> None:
+    error = await refusal(rig.agent("Planner", slug=word.upper()))
+    assert error.reason == "failed_precondition"
+    assert "the mesh's own addresses" in error.message
+    assert (await rig.agent(word))[0].slug == f"{word}-2"
+
+
 async def test_slugs_of_two_workspaces_have_nothing_to_do_with_each_other(rig: Rig) -> None:
     other = await rig.workspace("other")
     await rig.agent("Planner")

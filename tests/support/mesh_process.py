@@ -207,9 +207,16 @@ class Agent:
 class MeshProcess:
     """`hopline up` on a data directory of its own."""
 
-    def __init__(self, started: Processes, name: str = "data", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        started: Processes,
+        name: str = "data",
+        env: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
         self.processes = started
         self._env = env
+        self._options = options
         self.data = started.folder / name
         self.up: Process
         self._spaces = 0
@@ -227,7 +234,7 @@ class MeshProcess:
         """Begin to start it."""
         self.endpoints_file.unlink(missing_ok=True)
         self.up = self.processes.start(
-            "up", HOPLINE, "up", "--data", str(self.data), "--any-port", env=self._env
+            "up", HOPLINE, "up", "--data", str(self.data), "--any-port", *self._options, env=self._env
         )
 
     def start(self) -> None:
@@ -428,10 +435,13 @@ class Space:
             yield client
 
     @asynccontextmanager
-    async def mcp_over_http(self, agent: Agent, mode: str = "auto") -> AsyncIterator[McpClient]:
-        """Yield the official MCP client on the gateway's own port, as the agent."""
-        url = f"{self.mesh.endpoints['gateway']}/mcp"
-        headers = {"Authorization": f"Bearer {agent.token}"}
+    async def mcp_over_http(
+        self, agent: Agent | str, mode: str = "auto", path: str = "/mcp", **headers: str
+    ) -> AsyncIterator[McpClient]:
+        """Yield the official MCP client on the gateway's own port, as the agent, or whoever has the token."""
+        url = f"{self.mesh.endpoints['gateway']}{path}"
+        token = agent if isinstance(agent, str) else agent.token
+        headers = {"Authorization": f"Bearer {token}", **headers}
         async with (
             create_mcp_http_client(headers=headers) as http,
             McpClient(streamable_http_client(url, http_client=http), mode=mode) as client,

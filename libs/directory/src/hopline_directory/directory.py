@@ -207,6 +207,14 @@ class Directory:
             return own
         return self._one(self._visible(reader), ref)
 
+    def with_slug(self, caller: Principal, slug: str) -> AgentRecord | None:
+        """Return the agent that has this slug, if the caller may use it: one of its peers, or itself.
+
+        A person needs `operator` on it, whatever its state. None for every miss.
+        """
+        view = self.for_person(caller, OPERATOR) if caller.kind == "user" else self._visible(caller)
+        return view.slugs.get(slug)
+
     def may_start_on(self, caller: Principal, agent_id: str) -> bool:
         """Tell whether the caller may start something on an agent right now."""
         return agent_id != caller.id and agent_id in self._startable(caller).ids

@@ -5,6 +5,7 @@ Nothing else reads the environment.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -41,6 +42,17 @@ def _public_url(value: str) -> str:
 
 PublicUrl = Annotated[str, AfterValidator(_public_url)]
 """Where a proxy in front of the mesh is reached; empty for none."""
+
+
+def _single(value: str) -> str:
+    if value and not _SLUG.match(value):
+        raise ValueError("must be an agent's slug, such as weather-agent")
+    return value
+
+
+_SLUG = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+SingleAgent = Annotated[str, AfterValidator(_single)]
+"""The slug of the only agent whose own address is served, which then is without it; empty for all."""
 
 
 class ServiceSettings(BaseSettings):

@@ -9,11 +9,18 @@ from typing import Any, Final
 
 from hopline_directory import Guard
 from hopline_rpc.service import Wiring
+from starlette.routing import Route
 
-from hopline_gateway.http import McpEndpoint, build_app
+from hopline_gateway import agent_server, sessions_api
+from hopline_gateway.addressed import Addressed
+from hopline_gateway.agent_server import AgentTools
+from hopline_gateway.http import build_app
 from hopline_gateway.listener import Listener
+from hopline_gateway.mcp_endpoint import McpEndpoint
 from hopline_gateway.mesh import Mesh
-from hopline_gateway.server import PlatformServer
+from hopline_gateway.offers import Offers
+from hopline_gateway.server import ToolServer
+from hopline_gateway.sessions_api import SessionsApi
 from hopline_gateway.settings import GatewaySettings
 from hopline_gateway.waits import Waits
 
@@ -33,8 +40,11 @@ class Gateway:
         registry = wiring.channel("registry")
         self._guard = Guard(registry, settings.mesh_id, wiring.clock)
         self.waits = Waits(wiring.clock, wiring.ids)
-        mesh = Mesh(registry, wiring.channel("relay"), wiring.channel("quota"))
-        self._platform = PlatformServer(mesh, self._guard.follower, self.waits)
+        mesh = self._mesh = Mesh(registry, wiring.channel("relay"), wiring.channel("quota"))
+        follower = self._guard.follower
+        self._addressed = Addressed(mesh, follower, settings.single)
+        self._platform = ToolServer(Offers(follower.directory), mesh, follower, self.waits)
+        self._agents = ToolServer(AgentTools(), mesh, follower, self.waits)
         self._listener: Listener | None = None
 
     async def open(self) -> None:
@@ -49,8 +59,17 @@ class Gateway:
     async def start(self, bind: str = "") -> str:
         """Listen on `host:port`, by default the one of the settings, and return the URL."""
         bind = bind or self._settings.bind or f"127.0.0.1:{DEFAULT_PORT}"
+        platform = McpEndpoint(self._platform, self._settings.body_seconds)
+        agents = McpEndpoint(self._agents, self._settings.body_seconds)
         app = build_app(
-            endpoint=McpEndpoint(self._platform, self._settings.body_seconds),
+            endpoints_of_mcp=[platform, agents],
+            routes=[
+                Route("/mcp", platform, methods=["POST"]),
+                *agent_server.routes(self._addressed, agents),
+                *sessions_api.routes(
+                    self._addressed, SessionsApi(self._mesh, self.waits, self._settings.body_seconds)
+                ),
+            ],
             authenticator=self._guard.authenticator,
             hosts=self._settings.hosts(bind),
             origins=self._settings.origins(),

@@ -19,7 +19,7 @@ Finding = Any
 
 MAX_DEPTH: Final = 64
 _MAX_NAMED: Final = 5
-_BYTES: Final[Mapping[str, int]] = {"text": MAX_TEXT, "question": MAX_QUESTION}
+_BYTES: Final[Mapping[str, int]] = {"text": MAX_TEXT, "message": MAX_TEXT, "question": MAX_QUESTION}
 _TYPES: Final[Mapping[str, str]] = {
     "string": "text in quotes",
     "integer": "a whole number",
@@ -41,6 +41,7 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z
 _WANTED: Final[Mapping[str, str]] = {
     "message_id": "msg",
     "session_id": "ses",
+    "sessionId": "ses",
     "thread_id": "thr",
     "turn_id": "trn",
 }
@@ -126,6 +127,11 @@ class Checker:
         return "is not valid"
 
 
+def is_uuid(text: str) -> bool:
+    """Tell whether a text is a UUID as it is usually written."""
+    return _UUID.match(text) is not None
+
+
 def _merged(field: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the forms of a choice between types into one: the same rule, checked and explained directly.
 
@@ -206,7 +212,7 @@ def _sizes(arguments: Mapping[str, Any]) -> Iterator[Violation]:
 def _ids(arguments: Mapping[str, Any]) -> Iterator[Violation]:
     """Name an id that is of another kind than the argument wants: models mix them up."""
     request_id = arguments.get("request_id")
-    if request_id is not None and not _UUID.match(request_id):
+    if request_id is not None and not is_uuid(request_id):
         yield "request_id", "must be a UUID such as 6f1c1c2e-8d0b-4c55-9d0e-0b6f6f0a1a11; or leave it out"
     for name, wanted in _WANTED.items():
         value = arguments.get(name)

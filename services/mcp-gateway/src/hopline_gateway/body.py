@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import mcp.types as t
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
@@ -46,14 +47,31 @@ class Body:
     had_surrogates: bool
 
 
+def check_is_json(headers: Headers) -> None:
+    """Refuse a body that is said to be no JSON."""
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise BadBody(415, "Content-Type must be application/json")
+
+
 async def read_body(scope: Scope, receive: Receive, seconds: float) -> Body:
     """Read and parse a body; raises BadBody, or ClientDisconnect when the client is gone."""
+    return _parse(await _read_in_time(scope, receive, seconds))
+
+
+async def read_json(scope: Scope, receive: Receive, seconds: float) -> tuple[Any, bool]:
+    """Read a body that is plain JSON; and tell whether halves of surrogate pairs were replaced in it."""
+    raw = await _read_in_time(scope, receive, seconds)
+    value = _decode(raw)
+    whole = _without_halves(raw, value)
+    return (value, False) if whole is None else (json.loads(whole), True)
+
+
+async def _read_in_time(scope: Scope, receive: Receive, seconds: float) -> bytes:
     try:
         async with asyncio.timeout(seconds):
-            raw = await _read(scope, receive)
+            return await _read(scope, receive)
     except TimeoutError:
         raise BadBody(408, f"the body did not arrive within {seconds:g} s") from None
-    return _parse(raw)
 
 
 async def _read(scope: Scope, receive: Receive) -> bytes:
@@ -85,16 +103,21 @@ def _parse(raw: bytes) -> Body:
         raise BadBody(400, "the body must be one JSON-RPC object; batches are not served")
     params = message.get("params")
     _check_envelope(message, params)
-    had_surrogates = False
-    # Parsed text can hold one only where the body spells it: a cheap look spares the search.
-    if b"\\u" in raw and _SURROGATE.search(text := json.dumps(message, ensure_ascii=False)):
-        raw, had_surrogates = _SURROGATE.sub("\\\\u0000", text).encode(), True
+    whole = _without_halves(raw, message)
     tool, wants_progress = "", False
     if message.get("method") == "tools/call" and isinstance(params, dict):
         name, meta = params.get("name"), params.get("_meta")
         tool = name if isinstance(name, str) else ""
         wants_progress = isinstance(meta, dict) and meta.get("progressToken") is not None
-    return Body(raw, message, tool, wants_progress, had_surrogates)
+    return Body(raw if whole is None else whole, message, tool, wants_progress, whole is not None)
+
+
+def _without_halves(raw: bytes, message: Any) -> bytes | None:
+    """Return the body with U+0000 for each half of a surrogate pair; None where it holds none."""
+    # Parsed text can hold one only where the body spells it: a cheap look spares the search.
+    if b"\\u" in raw and _SURROGATE.search(text := json.dumps(message, ensure_ascii=False)):
+        return _SURROGATE.sub("\\\\u0000", text).encode()
+    return None
 
 
 def _decode(raw: bytes) -> Any:

@@ -9,6 +9,7 @@ is wrong with a request.
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from typing import Final
 
 import mcp.types as t
@@ -25,19 +26,18 @@ from starlette.types import Scope
 
 from hopline_gateway.body import Body
 from hopline_gateway.limits import LIMITS
-from hopline_gateway.server import Arrived, PlatformServer
+from hopline_gateway.server import Arrived, ToolServer
 from hopline_gateway.toolkit import Json
-from hopline_gateway.tools import TOOLS
 
 _JSON: Final = "application/json"
 _CALL: Final = "tools/call"
 _REQUEST: Final = frozenset({"jsonrpc", "id", "method", "params"})
 
 
-def recognised(scope: Scope, body: Body) -> Arrived | None:
+def recognised(scope: Scope, body: Body, tools: Container[str]) -> Arrived | None:
     """Return a tool call that needs no second look; None: the SDK has to serve it, or to refuse it."""
     message = body.message
-    if body.tool not in TOOLS or body.had_surrogates or message.keys() != _REQUEST:
+    if body.tool not in tools or body.had_surrogates or message.keys() != _REQUEST:
         return None
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     if len(headers) != len(scope["headers"]) or not _takes_json(headers):
@@ -66,12 +66,12 @@ def _takes_json(headers: dict[str, str]) -> bool:
 class DirectCalls:
     """Answers them as JSON."""
 
-    def __init__(self, platform: PlatformServer) -> None:
-        self._platform = platform
+    def __init__(self, server: ToolServer) -> None:
+        self._server = server
 
     async def serve(self, request: Arrived) -> Response:
         """Serve one call."""
-        result = await self._platform.call(request)
+        result = await self._server.call(request)
         answer = {"jsonrpc": "2.0", "id": request.request_id, "result": self._enveloped(request, result)}
         written = json.dumps(answer, separators=(",", ":"))
         return Response(written, media_type=_JSON, headers=request.scope.get(LIMITS))
@@ -79,5 +79,5 @@ class DirectCalls:
     def _enveloped(self, request: Arrived, result: Json) -> Json:
         """Give a result what its revision wants around it."""
         if request.revision in MODERN_PROTOCOL_VERSIONS:
-            return {**result, "_meta": {t.SERVER_INFO_META_KEY: self._platform.mcp.server_info_stamp}}
+            return {**result, "_meta": {t.SERVER_INFO_META_KEY: self._server.mcp.server_info_stamp}}
         return {name: value for name, value in result.items() if name != "resultType"}

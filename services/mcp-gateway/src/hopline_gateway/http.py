@@ -1,13 +1,11 @@
-"""The HTTP side: who is let in, and how a request gets to the MCP server and back.
+"""The HTTP side: who is let in, and what stands at which path.
 
-From the outside in: Host and Origin; the credential, before anything is routed; the body within its
-limits; then one of two session managers over the same server. Answers are plain JSON, except where a
-tool waits and the client asked for progress: those come as an event stream, which costs twice as much.
+From the outside in: Host and Origin; the credential, before anything is routed; then the body, within its
+limits, and the path's own handler: `mcp_endpoint.py` for MCP, `sessions_api.py` for sessions.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,45 +14,30 @@ from typing import Any, Final
 from hopline_rpc.auth import AUTHORIZATION, WORKSPACE, Authenticator
 from hopline_rpc.errors import HoplineError, internal
 from hopline_rpc.principals import Principal
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
-from mcp.types import ErrorData, JSONRPCError
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hopline_gateway.body import BadBody, Body, read_body, replay
-from hopline_gateway.direct import DirectCalls, recognised
-from hopline_gateway.limits import LIMITS, headers
+from hopline_gateway.mcp_endpoint import McpEndpoint
 from hopline_gateway.mesh import Caller
-from hopline_gateway.server import CALLER, HAD_SURROGATES, TRACEPARENT, PlatformServer
-from hopline_gateway.tools import TOOLS
+from hopline_gateway.refusing import refuse
+from hopline_gateway.server import TRACEPARENT
+from hopline_gateway.toolkit import CALLER
 
 log = logging.getLogger("hopline.gateway")
 
 PUBLIC: Final = frozenset({"/endpoints", "/healthz", "/readyz"})
 SESSION: Final = "hopline-session"
 _MAX_SESSION: Final = 64
-_WAITING: Final = frozenset(name for name, tool in TOOLS.items() if tool.waits)
-_HEADERS: Final[Mapping[int, dict[str, str]]] = {
-    401: {"WWW-Authenticate": "Bearer"},
-    503: {"Retry-After": "1"},
-}
-_STATUS: Final[Mapping[str, int]] = {"unauthenticated": 401, "permission_denied": 403, "unavailable": 503}
 
 Endpoints = Callable[[], Mapping[str, Any]]
 Ready = Callable[[], Awaitable[bool]]
-
-
-def refuse(error: HoplineError) -> Response:
-    """Return an error outside MCP as JSON, with the status that goes with its code."""
-    status = _STATUS.get(error.reason, 500 if error.reason == "internal" else 400)
-    return JSONResponse({"error": error.to_dict()}, status, {**_HEADERS.get(status, {}), **headers(error)})
 
 
 class HostCheck:
@@ -73,7 +56,7 @@ class HostCheck:
                 header = "Host" if refused.status_code == 421 else "Origin"
                 text = f"the header {header} names another site than this mesh; its settings may allow more"
                 error = HoplineError("permission_denied", text)
-                await JSONResponse({"error": error.to_dict()}, refused.status_code)(scope, receive, send)
+                await refuse(error, refused.status_code)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -118,123 +101,17 @@ def _session(headers: Headers) -> str:
     return session
 
 
-class McpEndpoint:
-    """`POST /mcp`."""
-
-    def __init__(self, platform: PlatformServer, body_seconds: float) -> None:
-        self._body_seconds = body_seconds
-        self._direct = DirectCalls(platform)
-        server = platform.mcp
-        # Host and Origin are checked in front of all paths, the body's size before it is parsed here.
-        self._json = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
-        self._events = StreamableHTTPSessionManager(server, json_response=False, stateless=True)
-
-    @asynccontextmanager
-    async def run(self) -> AsyncIterator[None]:
-        """Run both session managers."""
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._json.run())
-            await stack.enter_async_context(self._events.run())
-            yield
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        try:
-            _check_kinds(Headers(scope=scope))
-            body = await read_body(scope, receive, self._body_seconds)
-        except BadBody as bad:
-            await _protocol_error(bad)(scope, receive, send)
-            return
-        except ClientDisconnect:
-            return
-        if body.had_surrogates:
-            scope[HAD_SURROGATES] = True
-            scope["headers"] = _with_length(scope["headers"], len(body.raw))
-        if body.tool in _WAITING and body.wants_progress and _takes_events(scope):
-            await self._events.handle_request(scope, replay(body.raw, receive), send)
-        elif body.tool in _WAITING:
-            await _until_disconnect(self._serve(body, scope, receive, send), receive)
-        else:
-            await self._serve(body, scope, receive, send)
-
-    async def _serve(self, body: Body, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with JSON."""
-        request = recognised(scope, body)
-        if request is not None:
-            response = await self._direct.serve(request)
-            await response(scope, receive, send)
-        else:
-            await self._json.handle_request(scope, replay(body.raw, receive), _with_limits(scope, send))
-
-
-def _with_limits(scope: Scope, send: Send) -> Send:
-    """Return a `send` that adds the headers of the refusal that the answer carries, if it carries one."""
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start" and LIMITS in scope:
-            added = [(name.lower().encode(), value.encode()) for name, value in scope[LIMITS].items()]
-            message = {**message, "headers": [*message["headers"], *added]}
-        await send(message)
-
-    return sending
-
-
-def _check_kinds(headers: Headers) -> None:
-    """Refuse a body that is said to be no JSON, and a client that takes none."""
-    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise BadBody(415, "Content-Type must be application/json")
-    accepted = {each.partition(";")[0].strip() for each in headers.get("accept", "").lower().split(",")}
-    if not accepted & {"application/json", "application/*", "*/*"}:
-        raise BadBody(406, "Accept must include application/json")
-
-
-def _protocol_error(bad: BadBody) -> Response:
-    error = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=bad.code, message=bad.message))
-    return Response(
-        error.model_dump_json(by_alias=True, exclude_unset=True), bad.status, media_type="application/json"
-    )
-
-
-def _with_length(headers: list[tuple[bytes, bytes]], length: int) -> list[tuple[bytes, bytes]]:
-    kept = [(name, value) for name, value in headers if name != b"content-length"]
-    return [*kept, (b"content-length", str(length).encode())]
-
-
-def _takes_events(scope: Scope) -> bool:
-    accept = Headers(scope=scope).get("accept", "")
-    return "text/event-stream" in accept or "*/*" in accept or "text/*" in accept
-
-
-async def _until_disconnect(serving: Awaitable[None], receive: Receive) -> None:
-    """Serve until the answer is sent or the client is gone; then the wait, and nothing else, ends."""
-    work = asyncio.ensure_future(serving)
-    gone = asyncio.ensure_future(_disconnected(receive))
-    both: set[asyncio.Future[Any]] = {work, gone}
-    try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            work.result()
-    finally:
-        for task in both:
-            task.cancel()
-        await asyncio.gather(*both, return_exceptions=True)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 def build_app(
     *,
-    endpoint: McpEndpoint,
+    endpoints_of_mcp: Sequence[McpEndpoint],
+    routes: Sequence[BaseRoute],
     authenticator: Authenticator,
     hosts: Sequence[str],
     origins: Sequence[str],
     endpoints: Endpoints,
     ready: Ready,
 ) -> Starlette:
-    """Put the application together."""
+    """Put the application together: `routes` beside what says how the mesh is."""
 
     async def addresses(request: Request) -> Response:
         return JSONResponse(dict(endpoints()))
@@ -250,7 +127,7 @@ def build_app(
         )
 
     async def not_found(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": HoplineError("not_found", "there is nothing here").to_dict()}, 404)
+        return refuse(HoplineError("not_found", "there is nothing here"))
 
     async def wrong_method(request: Request, error: Exception) -> Response:
         text = f"this path does not take {request.method}"
@@ -259,12 +136,14 @@ def build_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with endpoint.run():
+        async with AsyncExitStack() as stack:
+            for endpoint in endpoints_of_mcp:
+                await stack.enter_async_context(endpoint.run())
             yield
 
     app = Starlette(
         routes=[
-            Route("/mcp", endpoint, methods=["POST"]),
+            *routes,
             Route("/endpoints", addresses, methods=["GET"]),
             Route("/healthz", healthz, methods=["GET"]),
             Route("/readyz", readyz, methods=["GET"]),

@@ -32,7 +32,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     "cycle_refused": "Answer instead of passing the work back.",
     "would_deadlock": "Do not wait for this agent: it waits for you. Answer it first, or use send_message.",
     "answer_instead": "Use reply, or simply end your turn with the answer.",
-    "session_closed": "Call ask without session_id to start afresh.",
+    "session_closed": "Leave the session out to start afresh.",
     "overloaded": "Wait before the next call.",
     "unavailable": "Try again in a few seconds.",
     "deadline_exceeded": "Try again, or look with check whether the work goes on.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from hopline_rpc.settings import PublicUrl, ServiceSettings
+from hopline_rpc.settings import PublicUrl, ServiceSettings, SingleAgent
 from hopline_rpc.tls import host_of
 from pydantic import Field
 
@@ -24,6 +24,8 @@ class GatewaySettings(ServiceSettings):
     relay: str = "127.0.0.1:7402"
     quota: str = "127.0.0.1:7403"
     console: str = ""
+    # The slug of the only agent that is served at `/v1/…`; without it every agent is at `/<slug>/v1/…`.
+    single: SingleAgent = ""
     # Connections at once; one more is answered with 503.
     max_connections: int = Field(default=10_000, ge=1)
     # How long a client may take over a request's head, and over its body.

@@ -127,6 +127,42 @@ def read_mark(value: message_pb2.ReadMark) -> Json:
     }
 
 
+def session(value: session_pb2.Session) -> Json:
+    """Return `{id, agent, title, channel, state, opened_by, created_at, last_at}`."""
+    opened = value.opened_by
+    return {
+        "id": value.id,
+        "agent": party(value.agent),
+        "title": value.title,
+        "channel": value.channel,
+        "state": value.state,
+        "opened_by": {
+            "kind": opened.kind,
+            "id": opened.id or None,
+            "name": opened.name,
+            "session_id": opened.session_id or None,
+        },
+        "created_at": rfc3339(from_timestamp(value.created_at)),
+        "last_at": rfc3339(from_timestamp(value.last_at)),
+    }
+
+
+def entry(value: session_pb2.TranscriptEntry) -> Json:
+    """Return a line of a transcript, with who said it and in whose name."""
+    author = getattr(value, "from")  # a keyword of Python
+    return {
+        "seq": value.seq,
+        "kind": value.kind,
+        "at": rfc3339(from_timestamp(value.at)),
+        "from": {**party(author), "kind": author.kind, "display": author.display},
+        "text": Foreign(value.text),
+        "turn_id": value.turn_id or None,
+        "message_id": value.message_id or None,
+        "thread_id": value.thread_id or None,
+        "depth": value.depth,
+    }
+
+
 def turn(value: message_pb2.TurnView) -> Json:
     """Return what a caller learns of a turn: status, ids, and the reply or the error once it has ended."""
     found: Json = {"status": status(value.status)}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
+import mcp.types as t
+from hopline_directory import AgentRecord
 from hopline_rpc.errors import HoplineError, invalid
 
 from hopline_gateway import mesh
@@ -16,6 +18,12 @@ from hopline_gateway.waits import Report, Waits
 
 Json = dict[str, Any]
 Answer = TypeVar("Answer")
+Scope = MutableMapping[str, Any]
+
+# Where the HTTP layer leaves what it knows of a request, in the ASGI scope: the caller, and the agent
+# through whose own endpoint the request came.
+CALLER: Final = "hopline.caller"
+AGENT: Final = "hopline.agent"
 
 MAX_WAIT: Final = 50
 MAX_TEXT: Final = 65_536
@@ -32,6 +40,15 @@ class Result:
     headline: str = ""
 
 
+# What the contract's fields are called among the arguments of the platform's tools.
+PLATFORM_NAMES: Final[Mapping[str, str]] = {
+    "page_token": "cursor",
+    "page_size": "limit",
+    "payload_json": "payload",
+    "to": "agent",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of a tool, with everything its function needs."""
@@ -41,13 +58,17 @@ class Call:
     arguments: Mapping[str, Any]
     waits: Waits
     report: Report | None
+    # The agent through whose own endpoint it came.
+    agent: AgentRecord | None = None
+    # What the contract's fields are called among the arguments.
+    names: Mapping[str, str] = field(default_factory=lambda: PLATFORM_NAMES)
 
     async def rpc(self, method: Callable[..., Awaitable[Answer]], request: object) -> Answer:
         """Make an RPC that answers at once."""
         try:
             return await mesh.call(method, request, self.caller)
         except HoplineError as error:
-            raise _in_our_names(error) from error
+            raise _in_our_names(error, self.names) from error
 
     async def wait_rpc(
         self, method: Callable[..., Awaitable[Answer]], request: object, seconds: int, what: str
@@ -58,15 +79,15 @@ class Call:
         try:
             return await self.waits.run(principal, work, seconds, self.report if seconds else None, what)
         except HoplineError as error:
-            raise _in_our_names(error) from error
+            raise _in_our_names(error, self.names) from error
 
     def text(self, name: str) -> str:
         """Return a text argument; empty when it was left out."""
         return str(self.arguments.get(name, ""))
 
-    def wait_seconds(self, default: int) -> int:
+    def wait_seconds(self, default: int, name: str = "wait_seconds") -> int:
         """Return how long to wait, clamped to what every client survives."""
-        return min(int(self.arguments.get("wait_seconds", default)), MAX_WAIT)
+        return min(int(self.arguments.get(name, default)), MAX_WAIT)
 
     def page(self) -> int:
         """Return the size of a page: 50 unless asked otherwise, clamped."""
@@ -91,23 +112,14 @@ class Call:
         return self.text("request_id") or str(uuid.uuid4())
 
 
-# What the contract's fields are called among the arguments of tools.
-_ARGUMENTS: Final[Mapping[str, str]] = {
-    "page_token": "cursor",
-    "page_size": "limit",
-    "payload_json": "payload",
-    "to": "agent",
-}
-
-
-def _in_our_names(error: HoplineError) -> HoplineError:
+def _in_our_names(error: HoplineError, names: Mapping[str, str]) -> HoplineError:
     """Name the arguments of the tool where a service has named the fields of its request."""
     if not error.violations:
         return error
     message, violations = error.message, []
     for theirs, text in error.violations:
         name, bracket, index = theirs.partition("[")
-        ours = f"{_ARGUMENTS.get(name, name)}{bracket}{index}"
+        ours = f"{names.get(name, name)}{bracket}{index}"
         message = message.replace(f"{theirs}: {text}", f"{ours}: {text}")
         violations.append((ours, text))
     return HoplineError(
@@ -153,6 +165,33 @@ class Tool:
     def output_schema(self) -> Json:
         """Return the JSON Schema of the result; an error has another shape, so nothing is required."""
         return {"type": "object", "properties": dict(self.output)}
+
+
+class Toolbox(Protocol):
+    """The tools of one MCP server, and who is offered which of them."""
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """All of them, by name."""
+        ...
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """What the contract's fields are called among their arguments."""
+        ...
+
+    @property
+    def instructions(self) -> str:
+        """What a client's model is told of the server."""
+        ...
+
+    async def listed(self, scope: Scope) -> list[t.Tool]:
+        """Return the definitions of what the caller of a request is offered."""
+        ...
+
+    def check(self, scope: Scope, tool: Tool) -> None:
+        """Refuse a tool that the caller is not offered."""
+        ...
 
 
 def with_retry_hint(error: HoplineError, request_id: str) -> HoplineError:

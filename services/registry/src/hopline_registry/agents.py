@@ -18,6 +18,7 @@ from hopline_registry.domain.agents import parent_problem, webhook_problem
 from hopline_registry.domain.names import (
     RESERVED_SECONDS,
     free_slug,
+    is_own,
     name_problem,
     renamed,
     slug_problem,
@@ -200,6 +201,8 @@ class _Definition:
 
     def _in_the_way(self, slug: str, agent: AgentRecord) -> str:
         """Say why an agent cannot have a slug; empty when it can."""
+        if is_own(slug):
+            return "is a word of the mesh's own addresses"
         for earlier, deleted_at in rows.looking_like(self._tx.conn, agent.workspace_id, slug):
             if deleted_at is None:
                 same = earlier.slug == slug

@@ -12,6 +12,7 @@ from hopline.relay.v1 import message_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import VIEWER
 from hopline_rpc.clock import Clock
+from hopline_rpc.errors import invalid
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, or_, select
@@ -27,7 +28,7 @@ from hopline_relay.store import escalating, queues, waiting, wakes
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.facts import Names, look_up
-from hopline_relay.store.schema import debts, deliveries, messages, turns
+from hopline_relay.store.schema import debts, deliveries, messages, sessions, turns
 from hopline_relay.store.sql import Record
 from hopline_relay.taking import Taking
 from hopline_relay.view import Views, turn_view
@@ -138,10 +139,13 @@ class Asks:
         wait_seconds: int | None,
         caller_session_id: str,
         from_turn_id: str,
+        endpoint_of: str = "",
     ) -> pb.TurnView:
         """Look at a turn that the caller started, or wait for it; a session stands for its newest turn."""
         from_turn = await self._calling_turn(principal, caller_session_id, from_turn_id)
-        if session_id:
+        if endpoint_of:
+            turn_id = await self._newest_bound(principal, session_id, endpoint_of)
+        elif session_id:
             turn_id = await self._newest(principal, session_id)
         return await self._look(principal, turn_id, clamp_wait(wait_seconds), from_turn_id=from_turn)
 
@@ -281,6 +285,23 @@ class Asks:
             raise no_session(session_id)
         return str(turn.id)
 
+    async def _newest_bound(self, principal: Principal, session_id: str, agent_id: str) -> str:
+        """Return the caller's newest turn in a session of an agent's own endpoint that it has opened."""
+        if not session_id:
+            raise invalid("session_id", "is needed through an agent's own endpoint")
+        key = (principal.workspace_id, session_id)
+
+        def read(connection: Connection) -> Record | None:
+            session = by_id(connection, sessions, {key}).get(key)
+            if session is None or not _is_bound(session, agent_id, principal):
+                return None
+            return queues.newest_in(connection, *key, principal.id)
+
+        turn = await self._journal.read(read)
+        if turn is None:
+            raise no_session(session_id)
+        return str(turn.id)
+
     async def _calling_turn(self, principal: Principal, session_id: str, turn_id: str) -> str:
         """Return the running turn that the call is made from, if the mesh knows it."""
         if turn_id or not session_id:
@@ -298,6 +319,11 @@ class Asks:
             return
         key = (debt.workspace_id, debt.turn_id)
         await self._taking.take(key, lambda book: _drop_wake(book, debt, principal.id))
+
+
+def _is_bound(session: Record, agent_id: str, principal: Principal) -> bool:
+    """Tell whether a session was opened by the caller, through that agent's own endpoint."""
+    return (session.agent_id, session.channel, session.opened_by_id) == (agent_id, "mcp", principal.id)
 
 
 def _state(connection: Connection, turn: Record) -> str:

@@ -35,6 +35,8 @@ class Draft:
     request_id: str = ""
     traceparent: str = ""
     waiter: Waiter | None = None
+    # It came through the recipient's own endpoint.
+    own_endpoint: bool = False
     # Filled in by an ask: the chain in which its recipient took part already.
     cycle: str = ""
     _digest: bytes = b""
@@ -55,6 +57,7 @@ class Draft:
                     self.thread_id,
                     self.session_id,
                     self.message_id,
+                    *(("own_endpoint",) if self.own_endpoint else ()),
                 )
             )
             self._digest = hashlib.blake2b(content.encode(), digest_size=16).digest()

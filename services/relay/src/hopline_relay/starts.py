@@ -170,7 +170,9 @@ class Starts:
             opener_kind=outgoing.sender.kind,
             opener_id=outgoing.sender.id,
         )
-        if draft.kind == "prompt":
+        if draft.own_endpoint:
+            wish.channel, wish.title = "mcp", title_of(draft.text)
+        elif draft.kind == "prompt":
             wish.channel, wish.title = "human", title_of(draft.text)
         return wish
 
@@ -178,8 +180,11 @@ class Starts:
         """Let a follow-up into a session of the recipient's that the caller opened."""
         principal = draft.principal
         session = facts.sessions.get((principal.workspace_id, draft.session_id))
-        if session is None or session.agent_id != agent.id or not _may_prompt_in(principal, session):
+        if session is None or session.agent_id != agent.id:
             raise no_session(draft.session_id)
+        if not _may_prompt_in(draft, session):
+            # A person who may prompt the agent sees all its sessions; an agent only those it has opened.
+            raise _bound(draft.session_id) if principal.kind == "user" else no_session(draft.session_id)
         if session.closed:
             raise HoplineError("session_closed", "this session is closed; start a new one")
         turn = facts.turns.get((principal.workspace_id, session.running_turn_id))
@@ -214,11 +219,21 @@ def assertion_of(principal: Principal, now: float) -> str:
     return principal.assertion if principal.expires_at > now + 1.0 else ""
 
 
-def _may_prompt_in(principal: Principal, session: Record) -> bool:
+def _may_prompt_in(draft: Draft, session: Record) -> bool:
     """Tell whether a caller with the right to start something on the agent may do so in this session."""
-    if principal.kind == "user":
-        return session.channel in ("human", "relay")
-    return bool(session.opened_by_id == principal.id)
+    opened = bool(session.opened_by_id == draft.principal.id)
+    if draft.own_endpoint or session.channel == "mcp":
+        return opened and session.channel == "mcp"
+    return session.channel in ("human", "relay") if draft.principal.kind == "user" else opened
+
+
+def _bound(session_id: str) -> HoplineError:
+    return HoplineError(
+        "permission_denied",
+        f"the session {session_id!r} is not one that you may prompt in here: it is bound to whoever opened "
+        "it, or to another way in; leave it out to open one of your own",
+        details={"session_id": session_id},
+    )
 
 
 def _answer_instead(message_id: str) -> HoplineError:

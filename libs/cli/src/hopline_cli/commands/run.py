@@ -13,6 +13,16 @@ from hopline_cli.verbs import AsJson, Data, Workspace, execute
 
 app = typer.Typer()
 
+Single = Annotated[
+    str,
+    typer.Option(
+        "--single",
+        metavar="AGENT",
+        help="Serve this agent (its slug) alone, at /v1/mcp and /v1/sessions without a slug.",
+        show_default=False,
+    ),
+]
+
 
 def _default_data() -> Path:
     return Path(os.environ.get("HOPLINE_DATA") or Path.home() / ".hopline")
@@ -32,6 +42,7 @@ def up(
         str,
         typer.Option(metavar="URL", help="Where the gateway is reached from elsewhere.", show_default=False),
     ] = "",
+    single: Single = "",
     as_json: AsJson = False,
 ) -> None:
     """Run the whole mesh in this process, on SQLite; Ctrl-C drains it."""
@@ -41,7 +52,7 @@ def up(
     out = Output(as_json=as_json)
     raise typer.Exit(
         execute(
-            lambda: run_up(folder, config, any_port=any_port, out=out, public_url=public_url),
+            lambda: run_up(folder, config, any_port=any_port, out=out, public_url=public_url, single=single),
             as_json=as_json,
             quick=True,
         )
@@ -55,6 +66,7 @@ def serve(
         str, typer.Option("--bind", metavar="ADDRESS", help="Where to listen, host:port.", show_default=False)
     ] = "",
     data: Data = None,
+    single: Single = "",
     as_json: AsJson = False,
 ) -> None:
     """Run one service of a mesh; HOPLINE_* variables set it up."""
@@ -62,7 +74,9 @@ def serve(
 
     out = Output(as_json=as_json)
     raise typer.Exit(
-        execute(lambda: run_serve(name, bind=bind, data=data, out=out), as_json=as_json, quick=True)
+        execute(
+            lambda: run_serve(name, bind=bind, data=data, single=single, out=out), as_json=as_json, quick=True
+        )
     )
 
 

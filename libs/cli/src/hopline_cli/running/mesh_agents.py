@@ -94,6 +94,17 @@ def check(config: UpConfig, known: Known) -> None:
     raise_all([*config.problems, *found])
 
 
+def connected(config: UpConfig) -> Iterator[Problem]:
+    """Find connections, which a mesh that serves one agent alone leaves without an address to lead to."""
+    for agent in config.agents:
+        for each, place in zip(agent.wanted.connections, agent.peers, strict=True):
+            text = (
+                f"the connection {each.name} of {agent.slug} leads nowhere with --single, which serves one "
+                "agent alone; leave out one of the two"
+            )
+            yield Problem(place, text)
+
+
 def _unknown_names(agents: Sequence[FileAgent], known: Known) -> Iterator[Problem]:
     """Find owners and peers that there are not, and connections of an agent with itself."""
     names = _Names(agents, known)

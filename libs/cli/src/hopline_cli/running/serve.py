@@ -38,10 +38,12 @@ class ServeSettings(ServiceSettings):
     data: Path | None = None
 
 
-async def run_serve(name: str, *, bind: str, data: Path | None, out: Output) -> None:
+async def run_serve(name: str, *, bind: str, data: Path | None, single: str = "", out: Output) -> None:
     """Run one service until told to stop. Raises `HoplineError` where it cannot start."""
     os.umask(0o077)  # whatever lands in the folder is for its owner
     service = _service(name)
+    if single and name != "gateway":
+        raise HoplineError("invalid_argument", "--single is for the gateway, which serves the agents")
     settings = ServeSettings.load({"bind": bind} if bind else None)
     token = _token_of(settings)
     if name != ORDER[0]:
@@ -60,7 +62,12 @@ async def run_serve(name: str, *, bind: str, data: Path | None, out: Output) -> 
         for channel in channels.values():
             stack.push_async_callback(channel.close)
         stop = stop_on_signals()
-        wiring = Wiring(data_dir=folder, channels=channels, service_token=token)
+        wiring = Wiring(
+            data_dir=folder,
+            channels=channels,
+            service_token=token,
+            settings={"single": single} if single else {},
+        )
         running = await _opened(service, wiring, stop)
         if running is None:
             return

@@ -15,13 +15,13 @@ from hopline_rpc.clock import SystemClock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import Ids
 from hopline_rpc.service import GrpcService, RunningService, Service, Wiring
-from hopline_rpc.settings import PublicUrl, ServiceSettings, public_url_problem
+from hopline_rpc.settings import PublicUrl, ServiceSettings, SingleAgent, public_url_problem
 from hopline_rpc.span_export import SqliteSpanExporter
 
 from hopline_cli.output import Output, warn
 from hopline_cli.running.config import UpConfig, read_config
 from hopline_cli.running.datadir import ADMIN_TOKEN, SPANS, DataDirectory
-from hopline_cli.running.mesh_agents import Known, Registry, Settled, check, settle
+from hopline_cli.running.mesh_agents import Known, Registry, Settled, check, connected, settle
 from hopline_cli.running.services import (
     close_all,
     configure_logs,
@@ -50,6 +50,7 @@ class UpSettings(ServiceSettings):
     """What concerns the mesh as a whole."""
 
     public_url: PublicUrl = ""
+    single: SingleAgent = ""
 
 
 @dataclass
@@ -109,11 +110,17 @@ class EmbeddedMesh:
 
 
 async def run_up(
-    data: Path, config_file: Path | None, *, any_port: bool, out: Output, public_url: str = ""
+    data: Path,
+    config_file: Path | None,
+    *,
+    any_port: bool,
+    out: Output,
+    public_url: str = "",
+    single: str = "",
 ) -> None:
     """Run a mesh until told to stop. Raises `HoplineError` where it cannot start."""
     os.umask(0o077)  # whatever lands in the data directory is for its owner
-    config = _config(data, config_file, public_url)
+    config = _config(data, config_file, public_url, single)
     settings = UpSettings.load(config.settings)
     configure_logs(settings)
     with DataDirectory(data) as directory:
@@ -136,9 +143,13 @@ async def run_up(
                 out.flush()
 
 
-def _config(data: Path, file: Path | None, public_url: str) -> UpConfig:
+def _config(data: Path, file: Path | None, public_url: str, single: str) -> UpConfig:
     """Read the file; one that is wrong stops the start before anything is made, where that can be told."""
     config = read_config(file)
+    if single:
+        config = replace(config, settings={**config.settings, "single": single})
+    if UpSettings.load(config.settings).single:
+        config = replace(config, problems=(*config.problems, *connected(config)))
     if not (config.agents and (data / _REGISTRY).exists()):
         check(config, Known())
     if not public_url:

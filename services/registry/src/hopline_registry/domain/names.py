@@ -28,6 +28,8 @@ _SHAPELESS: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 # What follows a picture and makes one of several, or gives it its colour.
 _PICTURE: Final = frozenset({"So", "Sk", "Me"})
 _OF_PICTURES: Final = frozenset("\u200d\ufe0f")
+# What the mesh's own addresses begin with; an agent's begins with its slug.
+_OWN: Final = frozenset({"console", "endpoints", "healthz", "mcp", "metrics", "readyz", "v1"})
 # Letters of a slug that a reader takes for one another, and the one that stands for them.
 _ALIKE: Final = (("0", "o"), ("1", "l"), ("i", "l"), ("rn", "m"), ("vv", "w"))
 
@@ -66,6 +68,11 @@ def look(slug: str) -> str:
     for alike, one in _ALIKE:
         slug = slug.replace(alike, one)
     return slug
+
+
+def is_own(slug: str) -> bool:
+    """Tell whether a slug is a word of the mesh's own addresses, which `/<slug>/…` could be taken for."""
+    return slug in _OWN
 
 
 def slug_problem(text: str) -> str | None:

@@ -154,6 +154,7 @@ class MessageHandlers:
             caller_session_id=request.caller_session_id,
             turn_id=turn_id,
             traceparent=telemetry.current_traceparent(),
+            own_endpoint=request.own_endpoint,
         )
         view = await self._asks.ask(draft, wait_of(request))
         return pb.AskResponse(turn=view, cycle=self._views.chain(principal, draft.cycle))
@@ -170,6 +171,7 @@ class MessageHandlers:
             wait_seconds=wait_of(request),
             caller_session_id=request.caller_session_id,
             from_turn_id=turn_id,
+            endpoint_of=request.endpoint_of,
         )
         return pb.CheckResponse(turn=view)
 

@@ -45,6 +45,7 @@ class SessionServicer(SessionServiceServicer):
             session_id=request.session_id,
             request_id=request.request_id.lower(),
             traceparent=telemetry.current_traceparent(),
+            own_endpoint=request.own_endpoint,
         )
         return pb.PromptResponse(turn=await self._asks.ask(draft, wait_of(request)))
 
