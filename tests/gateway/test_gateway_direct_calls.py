@@ -42,9 +42,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     serve = direct.DirectCalls.serve
 
-    async def noting(self: direct.DirectCalls, request: Any) -> Any:
+    async def noting(self: direct.DirectCalls, tool: Any, request: Any) -> Any:
         found.append(request.params["name"])
-        return await serve(self, request)
+        return await serve(self, tool, request)
 
     monkeypatch.setattr(direct.DirectCalls, "serve", noting)
     return found

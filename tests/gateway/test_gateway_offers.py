@@ -138,4 +138,4 @@ def test_an_error_also_fits_every_output_schema() -> None:
 async def test_a_modern_client_may_keep_the_list_for_itself_for_a_while(rig: Rig) -> None:
     async with rig.client(mode="2026-07-28") as client:
         listed = await client.list_tools()
-    assert (listed.ttl_ms, listed.cache_scope) == (5000, "private")
+    assert (listed.ttl_ms, listed.cache_scope) == (1000, "private")

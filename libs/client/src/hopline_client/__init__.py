@@ -2,14 +2,17 @@
 
 from hopline_rpc.errors import HoplineError
 
+from hopline_client.connection import Connection
 from hopline_client.host import Host
 from hopline_client.mesh import Mesh
-from hopline_client.models import Answer, Escalation, Inbox, Message, Party, Peer, Sent, Thread
+from hopline_client.models import Answer, Connected, Escalation, Inbox, Message, Party, Peer, Sent, Thread
 from hopline_client.turn import Handler, Turn, TurnFailed
 from hopline_client.worker import Worker
 
 __all__ = [
     "Answer",
+    "Connected",
+    "Connection",
     "Escalation",
     "Handler",
     "HoplineError",

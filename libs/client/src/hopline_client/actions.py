@@ -39,7 +39,7 @@ class Actions(ABC):
     ) -> Sent:
         """Send a message to one agent or to as many as ten, by id, slug or name; all or nothing."""
         recipients = [to] if isinstance(to, str) else list(to)
-        request = _request(
+        request = make_request(
             pb.SendRequest,
             to=recipients,
             text=text,
@@ -52,7 +52,7 @@ class Actions(ABC):
 
     async def reply(self, message_id: str, text: str, *, payload: Any = None, request_id: str = "") -> Sent:
         """Answer a message that was delivered to this agent."""
-        request = _request(
+        request = make_request(
             pb.ReplyRequest,
             message_id=message_id,
             text=text,
@@ -74,12 +74,12 @@ class Actions(ABC):
 
         An answer that is not there by then comes by `check` or `wait`, or later as a message.
         """
-        request = _request(
+        request = make_request(
             pb.AskRequest,
             agent=agent,
             text=text,
             session_id=session_id,
-            wait_seconds=_wait(wait_seconds),
+            wait_seconds=clamped(wait_seconds),
             request_id=request_id or str(uuid.uuid4()),
         )
         return models.answer((await self._call("ask", request)).turn)
@@ -89,7 +89,7 @@ class Actions(ABC):
         if bool(turn_id) == bool(session_id):
             raise invalid("turn_id", "name either a turn or a session")
         which = {"turn_id": turn_id} if turn_id else {"session_id": session_id}
-        request = _request(pb.CheckRequest, **which, wait_seconds=_wait(wait_seconds))
+        request = make_request(pb.CheckRequest, **which, wait_seconds=clamped(wait_seconds))
         return models.answer((await self._call("check", request)).turn)
 
     async def wait(self, asked: Answer, seconds: float = 600.0) -> Answer:
@@ -112,35 +112,35 @@ class Actions(ABC):
         With `options` the answer is one of them. One that is not there by then comes by `check_escalation`,
         or as a message into the session that asked; the same question again goes on waiting for it.
         """
-        request = _request(
+        request = make_request(
             escalation_pb2.AskOwnerRequest,
             question=question,
             options=list(options),
-            wait_seconds=_wait(wait_seconds),
+            wait_seconds=clamped(wait_seconds),
             request_id=request_id or str(uuid.uuid4()),
         )
         return models.escalation((await self._call("ask_owner", request)).escalation)
 
     async def check_escalation(self, escalation_id: str, *, wait_seconds: int = MAX_WAIT) -> Escalation:
         """Wait for the answer to a question that this agent asked its owner, or look (`wait_seconds` 0)."""
-        request = _request(
+        request = make_request(
             escalation_pb2.CheckEscalationRequest,
             escalation_id=escalation_id,
-            wait_seconds=_wait(wait_seconds),
+            wait_seconds=clamped(wait_seconds),
         )
         return models.escalation((await self._call("check_escalation", request)).escalation)
 
     async def read_inbox(self, *, limit: int = 0, wait_seconds: int = 0) -> Inbox:
         """Take unread messages, oldest first: they become one turn until each is answered or `done`."""
-        request = _request(pb.TakeInboxRequest, limit=limit, wait_seconds=_wait(wait_seconds))
+        request = make_request(pb.TakeInboxRequest, limit=limit, wait_seconds=clamped(wait_seconds))
         return models.inbox(await self._call("take_inbox", request))
 
     async def done(self, message_id: str) -> None:
         """End the turn of a delivered message without an answer."""
-        await self._call("done", _request(pb.DoneRequest, message_id=message_id))
+        await self._call("done", make_request(pb.DoneRequest, message_id=message_id))
 
 
-def _request(kind: Any, **fields: Any) -> Any:
+def make_request(kind: Any, **fields: Any) -> Any:
     """Build a request; what a field cannot hold at all is refused by its name."""
     request = kind()
     for name, value in fields.items():
@@ -156,7 +156,7 @@ def _request(kind: Any, **fields: Any) -> Any:
     return request
 
 
-def _wait(seconds: int) -> int:
+def clamped(seconds: int) -> int:
     """Bring a wait into its range; the mesh clamps it too."""
     if seconds < 0:
         raise invalid("wait_seconds", "must not be negative")

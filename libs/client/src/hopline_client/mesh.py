@@ -22,10 +22,11 @@ from hopline_rpc.faults import point
 from hopline_rpc.tls import TlsSettings
 
 from hopline_client import models
-from hopline_client.actions import MAX_WAIT, Actions, Method
+from hopline_client.actions import MAX_WAIT, Method
+from hopline_client.connection import Connecting
 from hopline_client.dialing import Dial, bearer, dialer
 from hopline_client.discovery import Source, TokenSource, source, token_source
-from hopline_client.models import Message, Peer, Self, Status, Thread
+from hopline_client.models import Connected, Message, Peer, Self, Status, Thread
 
 _METHODS: Final[dict[Method, tuple[Any, str]]] = {
     "send": (MessageServiceStub, "Send"),
@@ -48,7 +49,7 @@ _FIRST_PAUSE: Final = 0.05
 _LAST_PAUSE: Final = 1.0
 
 
-class Mesh(Actions):
+class Mesh(Connecting):
     """A client of the mesh, acting as whoever holds the token.
 
     `where` is a data directory (a Path), a gateway's URL or a relay's address; without it, and without a
@@ -114,6 +115,12 @@ class Mesh(Actions):
             answer = await self._unary("relay", SessionServiceStub, "GetPresence", asked)
             presence.update(answer.presence)
         return [models.peer(one, presence.get(one.id, "")) for one in found]
+
+    async def connections(self) -> list[Connected]:
+        """Return the connections that this agent may use now, in order of name."""
+        request = visibility_pb2.ListConnectionsRequest(page_size=_PAGE)
+        found = await self._unary("registry", VisibilityServiceStub, "ListConnections", request)
+        return [models.connected(one) for one in found.connections]
 
     async def threads(self, limit: int = 50) -> list[Thread]:
         """Return the threads this caller takes part in, newest activity first."""

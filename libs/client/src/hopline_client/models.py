@@ -62,6 +62,17 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Connected:
+    """A connection that may be used now: its name, and the agent that it leads to."""
+
+    name: str
+    id: str
+    slug: str
+    agent_name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sent:
     """What became of a send or reply."""
 
@@ -273,6 +284,12 @@ def inbox(found: pb.TakeInboxResponse) -> Inbox:
     return Inbox(
         tuple(message(one) for one in found.messages), found.remaining, found.turn_id, found.session_id
     )
+
+
+def connected(message: visibility_pb2.PeerConnection) -> Connected:
+    """Read a connection."""
+    peer = message.peer
+    return Connected(message.name, peer.id, peer.slug, peer.name, message.description)
 
 
 def peer(found: visibility_pb2.Peer, presence: str) -> Peer:

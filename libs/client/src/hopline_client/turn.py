@@ -8,9 +8,10 @@ from typing import Any, Protocol
 from hopline.runtime.v1 import tunnel_pb2
 
 from hopline_client import models
-from hopline_client.actions import Actions, Method
+from hopline_client.actions import Method
+from hopline_client.connection import Connecting
 from hopline_client.mesh import Mesh
-from hopline_client.models import Message, Peer, Self, Status, Thread
+from hopline_client.models import Connected, Message, Peer, Self, Status, Thread
 
 
 class Wire(Protocol):
@@ -33,7 +34,7 @@ class Wire(Protocol):
         ...
 
 
-class TurnMesh(Actions):
+class TurnMesh(Connecting):
     """The mesh as the agent sees it from within a turn.
 
     Sends, asks and replies travel over the worker's stream and count as this turn's: its session, its
@@ -52,6 +53,10 @@ class TurnMesh(Actions):
     async def list_agents(self) -> list[Peer]:
         """Return the agents on which this one may start something, in order of slug."""
         return await self._mesh().list_agents()
+
+    async def connections(self) -> list[Connected]:
+        """Return the connections that this agent may use now, in order of name."""
+        return await self._mesh().connections()
 
     async def threads(self, limit: int = 50) -> list[Thread]:
         """Return the threads this agent takes part in, newest activity first."""

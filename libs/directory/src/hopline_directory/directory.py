@@ -173,7 +173,7 @@ class Directory:
         start nothing at all, whatever the name.
         """
         if caller.kind == "agent":
-            self._check_may_start(caller)
+            self.check_may_start(caller)
         found = self._one(self._visible(caller), ref)
         if found.id == caller.id:
             raise invalid("agent", "is the caller itself; an agent cannot address itself")
@@ -329,15 +329,19 @@ class Directory:
             _active_and(lambda other: other.id == own.id or _why_unknown(workspace, own, other) is None),
         )
 
+    def may_start(self, caller: Principal) -> bool:
+        """Tell whether a caller may start anything at all."""
+        if caller.kind != "agent":
+            return True
+        agent = self.agent(caller.workspace_id, caller.id)
+        return agent is not None and not rules.why_inactive(agent) and agent.kind != "receive_only"
+
     def _startable(self, caller: Principal) -> View:
         """Return the map of a caller's look-ups; nothing is in it when the caller may start nothing."""
-        if caller.kind == "agent":
-            agent = self.agent(caller.workspace_id, caller.id)
-            if agent is None or rules.why_inactive(agent) or agent.kind == "receive_only":
-                return _EMPTY
-        return self._visible(caller)
+        return self._visible(caller) if self.may_start(caller) else _EMPTY
 
-    def _check_may_start(self, caller: Principal) -> None:
+    def check_may_start(self, caller: Principal) -> None:
+        """Refuse an agent that may start nothing at all, saying why."""
         agent = self.agent(caller.workspace_id, caller.id)
         if agent is None:
             raise HoplineError("unavailable", "the calling agent is not known here yet; try again")

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from hopline_gateway import agent_server, sessions_api
 from hopline_gateway.addressed import Addressed
 from hopline_gateway.agent_server import AgentTools
+from hopline_gateway.connections import Connections
 from hopline_gateway.http import build_app
 from hopline_gateway.listener import Listener
 from hopline_gateway.mcp_endpoint import McpEndpoint
@@ -43,7 +44,8 @@ class Gateway:
         mesh = self._mesh = Mesh(registry, wiring.channel("relay"), wiring.channel("quota"))
         follower = self._guard.follower
         self._addressed = Addressed(mesh, follower, settings.single)
-        self._platform = ToolServer(Offers(follower.directory), mesh, follower, self.waits)
+        connections = Connections(follower.directory, has_public_url=bool(settings.public_url))
+        self._platform = ToolServer(Offers(follower.directory, connections), mesh, follower, self.waits)
         self._agents = ToolServer(AgentTools(), mesh, follower, self.waits)
         self._listener: Listener | None = None
 

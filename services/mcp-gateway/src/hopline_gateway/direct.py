@@ -9,7 +9,6 @@ is wrong with a request.
 from __future__ import annotations
 
 import json
-from collections.abc import Container
 from typing import Final
 
 import mcp.types as t
@@ -27,17 +26,17 @@ from starlette.types import Scope
 from hopline_gateway.body import Body
 from hopline_gateway.limits import LIMITS
 from hopline_gateway.server import Arrived, ToolServer
-from hopline_gateway.toolkit import Json
+from hopline_gateway.toolkit import Json, Tool
 
 _JSON: Final = "application/json"
 _CALL: Final = "tools/call"
 _REQUEST: Final = frozenset({"jsonrpc", "id", "method", "params"})
 
 
-def recognised(scope: Scope, body: Body, tools: Container[str]) -> Arrived | None:
+def recognised(scope: Scope, body: Body) -> Arrived | None:
     """Return a tool call that needs no second look; None: the SDK has to serve it, or to refuse it."""
     message = body.message
-    if body.tool not in tools or body.had_surrogates or message.keys() != _REQUEST:
+    if body.had_surrogates or message.keys() != _REQUEST:
         return None
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     if len(headers) != len(scope["headers"]) or not _takes_json(headers):
@@ -69,9 +68,9 @@ class DirectCalls:
     def __init__(self, server: ToolServer) -> None:
         self._server = server
 
-    async def serve(self, request: Arrived) -> Response:
+    async def serve(self, tool: Tool, request: Arrived) -> Response:
         """Serve one call."""
-        result = await self._server.call(request)
+        result = await self._server.call(tool, request)
         answer = {"jsonrpc": "2.0", "id": request.request_id, "result": self._enveloped(request, result)}
         written = json.dumps(answer, separators=(",", ":"))
         return Response(written, media_type=_JSON, headers=request.scope.get(LIMITS))

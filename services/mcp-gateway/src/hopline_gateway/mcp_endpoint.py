@@ -23,6 +23,7 @@ from hopline_gateway.body import BadBody, Body, check_is_json, read_body, replay
 from hopline_gateway.direct import DirectCalls, recognised
 from hopline_gateway.limits import LIMITS
 from hopline_gateway.server import HAD_SURROGATES, ToolServer
+from hopline_gateway.toolkit import Tool
 
 Answer = TypeVar("Answer")
 
@@ -33,8 +34,7 @@ class McpEndpoint:
     def __init__(self, tools: ToolServer, body_seconds: float) -> None:
         self._body_seconds = body_seconds
         self._direct = DirectCalls(tools)
-        self._tools = tools.toolbox.tools
-        self._waiting = frozenset(name for name, tool in self._tools.items() if tool.waits)
+        self._toolbox = tools.toolbox
         server = tools.mcp
         # Host and Origin are checked in front of all paths, the body's size before it is parsed here.
         self._json = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
@@ -61,18 +61,20 @@ class McpEndpoint:
         if body.had_surrogates:
             scope[HAD_SURROGATES] = True
             scope["headers"] = _with_length(scope["headers"], len(body.raw))
-        if body.tool in self._waiting and body.wants_progress and _takes_events(scope):
+        tool = self._toolbox.find(scope, body.tool) if body.tool else None
+        waits = tool is not None and tool.waits
+        if waits and body.wants_progress and _takes_events(scope):
             await self._events.handle_request(scope, replay(body.raw, receive), send)
-        elif body.tool in self._waiting:
-            await until_disconnect(self._serve(body, scope, receive, send), receive)
+        elif waits:
+            await until_disconnect(self._serve(body, tool, scope, receive, send), receive)
         else:
-            await self._serve(body, scope, receive, send)
+            await self._serve(body, tool, scope, receive, send)
 
-    async def _serve(self, body: Body, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, body: Body, tool: Tool | None, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with JSON."""
-        request = recognised(scope, body, self._tools)
-        if request is not None:
-            response = await self._direct.serve(request)
+        request = None if tool is None else recognised(scope, body)
+        if tool is not None and request is not None:
+            response = await self._direct.serve(tool, request)
             await response(scope, receive, send)
         else:
             await self._json.handle_request(scope, replay(body.raw, receive), _with_limits(scope, send))

@@ -7,7 +7,7 @@ faults of the protocol alone. No exception leaves a handler as it is: the SDK wo
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final, TypeVar
@@ -35,6 +35,7 @@ Answer = TypeVar("Answer")
 # Where the HTTP layer leaves what it knows of a request, in the ASGI scope.
 TRACEPARENT: Final = "hopline.traceparent"
 HAD_SURROGATES: Final = "hopline.had_surrogates"
+_CALL: Final = "tools/call"
 
 # Ids by which a trace is found again, where a result holds them, and what they are called in a span.
 _TRACED: Final[Mapping[str, str]] = {
@@ -75,9 +76,10 @@ class ToolServer:
             # No argument of ours travels as an `Mcp-Param-*` header, so there is nothing to compare; but
             # without this every call of a modern client would list the tools first.
             get_tool_input_schema=lambda name: None,
-            cache_hints={"tools/list": CacheHint(ttl_ms=5000, scope="private")},
+            # A list may be kept as long as any change takes to hold.
+            cache_hints={"tools/list": CacheHint(ttl_ms=1000, scope="private")},
         )
-        self.mcp.add_request_handler("tools/call", t.CallToolRequestParams, self._call_tool)
+        self.mcp.add_request_handler(_CALL, t.CallToolRequestParams, self._call_tool)
         # Ours in place of the SDK's: its spans would go to a provider that this process does not use.
         self.mcp.middleware[:] = [self._span]
 
@@ -91,20 +93,17 @@ class ToolServer:
             raise MCPError(t.INTERNAL_ERROR, internal(error, log).message) from None
 
     async def _call_tool(self, ctx: Context, params: t.CallToolRequestParams) -> Json:
-        tool = self.toolbox.tools.get(params.name)
+        tool = self.toolbox.find(_scope(ctx), params.name)
         if tool is None:
-            known = ", ".join(self.toolbox.tools)
+            known = ", ".join([*self.toolbox.tools, *(each.name for each in self.toolbox.own(_scope(ctx)))])
             raise MCPError(t.INVALID_PARAMS, f"Unknown tool {params.name[:64]!r}; there are: {known}")
         report = ctx.session.report_progress if _wants_progress(ctx) else None
         return await self._answer(tool, params.arguments or {}, _scope(ctx), report)
 
-    async def call(self, request: Arrived) -> Json:
-        """Answer a `tools/call` that is known to be well-formed, of a tool that there is."""
-        tools = self.toolbox.tools
-        tool, arguments = tools[request.params["name"]], request.params.get("arguments")
-        return await _spanned(
-            request, tools, lambda: self._answer(tool, arguments or {}, request.scope, None)
-        )
+    async def call(self, tool: Tool, request: Arrived) -> Json:
+        """Answer a `tools/call` that is known to be well-formed."""
+        arguments = request.params.get("arguments") or {}
+        return await _spanned(request, tool, lambda: self._answer(tool, arguments, request.scope, None))
 
     async def _answer(
         self, tool: Tool, arguments: dict[str, Any], scope: Scope, report: Report | None
@@ -124,7 +123,9 @@ class ToolServer:
         caller: Caller = scope[CALLER]
         await self._follower.ensure_fresh()
         self.toolbox.check(scope, tool)
-        self._checkers[tool.name].check(arguments, had_surrogates=HAD_SURROGATES in scope)
+        # What a caller alone has is checked by a checker of its own, which costs less than keeping it.
+        checker = self._checkers.get(tool.name) or Checker(tool)
+        checker.check(arguments, had_surrogates=HAD_SURROGATES in scope)
         names = self.toolbox.names
         return await tool.run(
             Call(caller, self._mesh, arguments, self._waits, report, scope.get(AGENT), names)
@@ -133,7 +134,10 @@ class ToolServer:
     async def _span(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Wrap what the SDK serves in a span."""
         request = Arrived(ctx.method, ctx.params or {}, ctx.request_id, ctx.protocol_version, _scope(ctx))
-        return await _spanned(request, self.toolbox.tools, lambda: call_next(ctx))
+        name = request.params.get("name") if request.method == _CALL else None
+        # Only names of ours: whatever else a client makes up does not belong into a span's name.
+        tool = self.toolbox.find(request.scope, name) if isinstance(name, str) else None
+        return await _spanned(request, tool, lambda: call_next(ctx))
 
 
 def _scope(ctx: Context) -> Scope:
@@ -148,7 +152,7 @@ def _wants_progress(ctx: Context) -> bool:
     return ctx.meta is not None and ctx.meta.get("progress_token") is not None
 
 
-async def _spanned(request: Arrived, tools: Container[str], serve: Callable[[], Awaitable[Answer]]) -> Answer:
+async def _spanned(request: Arrived, tool: Tool | None, serve: Callable[[], Awaitable[Answer]]) -> Answer:
     """Wrap a request in a span under the context that came with it; `_meta` wins over the header."""
     method = request.method
     attributes: dict[str, str] = {"mcp.method.name": method, "mcp.protocol.version": request.revision}
@@ -157,12 +161,10 @@ async def _spanned(request: Arrived, tools: Container[str], serve: Callable[[], 
         attributes["gen_ai.agent.id"] = agent.id
     if request.request_id is not None:
         attributes["jsonrpc.request.id"] = str(request.request_id)
-    if method == "tools/call":
-        tool = request.params.get("name")
-        # Only names of ours: whatever else a client makes up does not belong into a span's name.
-        if isinstance(tool, str) and tool in tools:
-            name = f"{method} {tool}"
-            attributes["gen_ai.tool.name"] = tool
+    if method == _CALL:
+        if tool is not None:
+            name = f"{method} {tool.name}"
+            attributes["gen_ai.tool.name"] = tool.name
         attributes["gen_ai.operation.name"] = "execute_tool"
     span = telemetry.span_from(_traceparent(request), name, "server", attributes, service="gateway")
     failure: str | None = "cancelled"

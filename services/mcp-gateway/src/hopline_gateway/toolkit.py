@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
@@ -172,7 +172,15 @@ class Toolbox(Protocol):
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """All of them, by name."""
+        """Those that are the same for every caller, by name."""
+        ...
+
+    def own(self, scope: Scope) -> Sequence[Tool]:
+        """Return those that the caller of a request alone has."""
+        ...
+
+    def find(self, scope: Scope, name: str) -> Tool | None:
+        """Return the tool of that name; None where there is none for this caller."""
         ...
 
     @property
