@@ -262,3 +262,46 @@ async def test_a_single_agent_and_connections_do_not_go_together(mesh: MeshProce
         done = mesh.processes.run("hopline", *words, *more, env=single)
         assert done.returncode == 1
         assert f"{file}:4: the connection two of one leads nowhere with --single" in done.stderr
+
+
+async def test_follow_ups_at_once_run_one_after_the_other_each_with_its_own_answer(space: Space) -> None:
+    _, bob = await space.agents("ada", "bob")
+    running: list[str] = []
+    most: list[int] = []
+
+    async def handle(turn: Turn) -> str:
+        running.append(turn.id)
+        most.append(len(running))
+        await asyncio.sleep(0)
+        running.remove(turn.id)
+        return turn.text.upper()
+
+    await space.work(bob, handle, max_turns=20)
+    async with http(space, await space.person("yan", ROLE_OPERATOR)) as client:
+
+        async def prompt(**body: str) -> Any:
+            async with client.post("/bob/v1/sessions", json=body) as answer:
+                return await answer.json()
+
+        session_id = (await prompt(message="first"))["sessionId"]
+        words = [f"word {number}" for number in range(10)]
+        found = await asyncio.gather(*(prompt(message=word, sessionId=session_id) for word in words))
+    assert [(one["sessionId"], one["reply"]) for one in found] == [
+        (session_id, word.upper()) for word in words
+    ]
+    assert max(most) == 1
+
+
+async def test_a_slug_that_was_refused_stands_in_the_audit_log_with_its_true_reason(space: Space) -> None:
+    ada = await space.agent("ada")
+    await space.agent("boxed", is_group_only_callable=True)
+    async with http(space, ada.token) as client:
+        for slug in ("boxed", "nobody"):
+            assert (await client.post(f"/{slug}/v1/sessions", json={"message": "x"})).status == 404
+
+    async def noted() -> Any:
+        events: list[Any] = [event.details for event in await space.events("call.refused")]
+        found = {each["message"].split("'")[1]: each["reason"] for each in events}
+        return found if len(found) == 2 else None
+
+    assert await until(noted, "both refusals") == {"boxed": "group_only", "nobody": "unknown"}

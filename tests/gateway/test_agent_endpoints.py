@@ -26,7 +26,7 @@ HIDDEN = ("theirs", "paused", "beyond", "nobody")
 async def rig() -> AsyncIterator[Rig]:
     """A gateway that `me` comes to, who may use `weather` and nobody of HIDDEN."""
     async with running() as found:
-        found.registry.agent("weather")
+        found.registry.agent("weather", description='Knows "all"\nof the sky')
         await find(found)
         yield found
 
@@ -50,6 +50,9 @@ async def test_an_agent_has_the_tools_ask_and_check(rig: Rig, mode: str) -> None
     ]
     assert list(tools["check"].input_schema["properties"]) == ["sessionId", "waitSeconds"]
     assert all(tool.input_schema["additionalProperties"] is False for tool in tools.values())
+    about, rest = tools["ask"].description.split("\n")
+    assert about == r'The agent "weather". What its owner says of it: "Knows \"all\"\nof the sky"'
+    assert rest.startswith("Give this agent a task")
 
 
 async def test_ask_opens_a_fresh_session_unless_it_is_given_one(rig: Rig, mode: str) -> None:

@@ -96,6 +96,15 @@ async def test_a_page_that_is_none_is_refused_by_name(rig: Rig, query: str) -> N
     assert any(name in answer.json()["error"]["message"] for name in ("limit: ", "page: ", "offset: "))
 
 
+async def test_what_a_path_takes_is_told_to_whoever_asks_for_something_else(rig: Rig) -> None:
+    async with rig.http() as client:
+        for path, methods in ((PATH, "GET, HEAD, POST"), (f"{PATH}/ses_1", "GET, HEAD")):
+            answer = await client.delete(path)
+            assert answer.status_code == 405
+            assert ", ".join(sorted(answer.headers["Allow"].split(", "))) == methods
+        assert (await client.head(PATH)).status_code == 200
+
+
 async def test_an_agent_asks_and_a_person_prompts(rig: Rig) -> None:
     answer = await prompt(rig, {"message": "Oslo?", "sessionId": "ses_1", "waitSeconds": 7})
     assert answer.status_code == 200

@@ -33,7 +33,7 @@ async def test_the_time_of_an_answer_does_not_tell_what_is_hidden(asker: Asker, 
 
 
 class LeakyMesh(MeshProcess):
-    """A mesh that looks twice for sessions that there are."""
+    """A mesh that looks twice for sessions that there are, and refuses twice the slugs that somebody has."""
 
     def launch(self) -> None:
         """Begin to start it."""
@@ -58,6 +58,11 @@ async def test_one_more_look_into_the_record_would_be_seen_at_every_door(betraye
             pair = {why: question.references[why] for why in ("between others", "never there")}
             seen = await leaks(replace(question, references=pair), betrayed.space.mesh.up.pid, first=50)
             assert list(seen) == ["between others"], question.name
+    async with questions.over_own_endpoints(betrayed) as found:
+        question = next(each for each in found if each.name.endswith("by slug"))
+        pair = {why: question.references[why] for why in ("out_of_reach", "never there")}
+        seen = await leaks(replace(question, references=pair), betrayed.space.mesh.up.pid, first=50)
+        assert list(seen) == ["out_of_reach"]
 
 
 def test_samples_of_the_same_thing_are_seldom_told_apart() -> None:

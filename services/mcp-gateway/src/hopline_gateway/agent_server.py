@@ -5,17 +5,19 @@ Stateless: which session a call is about stands in its arguments.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import mcp.types as t
+from hopline_directory import AgentRecord
 from starlette.routing import BaseRoute, Route
 
 from hopline_gateway import prompting
 from hopline_gateway.addressed import Addressed
 from hopline_gateway.mcp_endpoint import McpEndpoint
 from hopline_gateway.offers import definition
-from hopline_gateway.toolkit import MAX_WAIT, Scope, Tool
+from hopline_gateway.toolkit import AGENT, MAX_WAIT, Scope, Tool
 from hopline_gateway.tools import fields
 
 _TURN: Final = {
@@ -66,7 +68,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
         ),
     )
 }
-_DEFINITIONS: Final = [definition(tool) for tool in TOOLS.values()]
+_ASK, _CHECK = (definition(tool) for tool in TOOLS.values())
 
 
 class AgentTools:
@@ -88,11 +90,17 @@ class AgentTools:
         return TOOLS.get(name)
 
     async def listed(self, scope: Scope) -> list[t.Tool]:
-        """Return the definitions of the tools."""
-        return _DEFINITIONS
+        """Return the definitions of the tools, with what its owner says the agent is for."""
+        return [_ask_of(scope[AGENT]), _CHECK]
 
     def check(self, scope: Scope, tool: Tool) -> None:
         """Refuse nothing: the path was."""
+
+
+def _ask_of(agent: AgentRecord) -> t.Tool:
+    about = f" What its owner says of it: {json.dumps(agent.description, ensure_ascii=False)}"
+    named = f"The agent {json.dumps(agent.name, ensure_ascii=False)}.{about if agent.description else ''}"
+    return _ASK.model_copy(update={"description": f"{named}\n{_ASK.description}"})
 
 
 def routes(addressed: Addressed, endpoint: McpEndpoint) -> list[BaseRoute]:

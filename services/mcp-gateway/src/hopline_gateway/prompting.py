@@ -98,7 +98,12 @@ def of_endpoint(call: Call) -> AgentRecord:
     return call.agent
 
 
-def _result(turn: message_pb2.TurnView) -> Result:
+def told(turn: message_pb2.TurnView) -> Json:
+    """Return what is told of a turn at the endpoint of its agent."""
     found = shapes.turn(turn)
-    told: Json = {name: found[key] for key, name in _TOLD if key in found}
-    return Result(told, HEADLINES.get(found["status"], ""))
+    return {name: found[key] for key, name in _TOLD if key in found}
+
+
+def _result(turn: message_pb2.TurnView) -> Result:
+    found = told(turn)
+    return Result(found, HEADLINES.get(found["status"], ""))

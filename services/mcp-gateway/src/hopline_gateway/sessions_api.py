@@ -122,18 +122,22 @@ def routes(addressed: Addressed, api: SessionsApi) -> list[BaseRoute]:
     """Return the routes of the sessions of every agent."""
     every, one = addressed.path("sessions"), addressed.path("sessions/{session_id}")
     return [
-        Route(every, addressed.before(_Answered(every, api.list_sessions)), methods=["GET"]),
-        Route(every, addressed.before(_Answered(every, api.prompt)), methods=["POST"]),
-        Route(one, addressed.before(_Answered(one, api.read_session)), methods=["GET"]),
+        _route(addressed, every, {"GET": api.list_sessions, "POST": api.prompt}),
+        _route(addressed, one, {"GET": api.read_session}),
     ]
 
 
-class _Answered:
-    """A handler as an application: in a span, with its refusals as JSON."""
+def _route(addressed: Addressed, path: str, handlers: Mapping[str, Handler]) -> BaseRoute:
+    return Route(path, addressed.before(_Answered(path, handlers)), methods=list(handlers))
 
-    def __init__(self, path: str, handler: Handler) -> None:
+
+class _Answered:
+    """Handlers by method as an application: in a span, with their refusals as JSON."""
+
+    def __init__(self, path: str, handlers: Mapping[str, Handler]) -> None:
         self._path = path
-        self._handler = handler
+        # Where a route takes GET it takes HEAD too.
+        self._handlers = {"HEAD": handlers["GET"], **handlers}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
@@ -158,7 +162,7 @@ class _Answered:
     async def _response(self, request: Request) -> tuple[Response, str | None]:
         """Return what is answered, and the reason of a refusal."""
         try:
-            return await self._handler(request), None
+            return await self._handlers[request.method](request), None
         except ClientDisconnect:
             raise
         except BadBody as bad:
