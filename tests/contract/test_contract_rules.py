@@ -22,6 +22,7 @@ NEEDED = {
     "hopline.relay.v1.EscalationService",
     "hopline.relay.v1.MessageService",
     "hopline.relay.v1.SessionService",
+    "hopline.relay.v1.ToolService",
     "hopline.runtime.v1.TunnelService",
 }
 # Whoever has no credential yet needs these to get one, or to check one.

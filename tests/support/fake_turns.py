@@ -18,9 +18,11 @@ from hopline.relay.v1 import message_pb2 as msg
 from hopline.runtime.v1 import tunnel_pb2 as pb
 from hopline.runtime.v1.tunnel_pb2_grpc import TunnelServiceStub, add_TunnelServiceServicer_to_server
 from hopline_directory.directory import Directory
-from hopline_relay.dispatch import Dispatcher
+from hopline_relay.dispatch import Attachment, Dispatcher
 from hopline_relay.drafts import Sent
 from hopline_relay.servicers.messages import MessageHandlers
+from hopline_relay.tool_runs import ToolRuns
+from hopline_relay.tool_schemas import Tool
 from hopline_relay.tunnel import TunnelServicer
 from hopline_relay.tunnel_stream import Tunnels
 from hopline_relay.turns import ClaimedTurn, ClaimWish, Held, TurnEnd, Turns
@@ -196,6 +198,25 @@ class FakeTurns:
             turn = self.of(one, epoch)
             if turn is not None:
                 turn.state, turn.attempt = "queued", turn.attempt - 1
+
+
+class FakeTools:
+    """Nobody calls a tool here."""
+
+    def __init__(self) -> None:
+        self.queue = self
+
+    def offered(self, workspace_id: str, agent_id: str) -> dict[str, Tool]:
+        return {}
+
+    def place_free(self, workspace_id: str, agent_id: str) -> None:
+        pass
+
+    def lost(self, attachment: Attachment) -> None:
+        pass
+
+    def run_of(self, attachment: Attachment, call_id: int) -> None:
+        return None
 
 
 class FakeHandlers:
@@ -381,6 +402,7 @@ class FakeMesh:
         tunnels = Tunnels(
             self.dispatcher,
             turns,
+            cast("ToolRuns", FakeTools()),
             cast("MessageHandlers", self.handlers),
             self.authenticator,
             self.directory,

@@ -5,7 +5,20 @@ from hopline_rpc.errors import HoplineError
 from hopline_client.connection import Connection
 from hopline_client.host import Host
 from hopline_client.mesh import Mesh
-from hopline_client.models import Answer, Connected, Escalation, Inbox, Message, Party, Peer, Sent, Thread
+from hopline_client.models import (
+    Answer,
+    Connected,
+    Escalation,
+    Inbox,
+    Message,
+    Party,
+    Peer,
+    Sent,
+    Thread,
+    ToolInfo,
+    ToolResult,
+)
+from hopline_client.tools import ServerTool, ToolContext, ToolFailed, tool
 from hopline_client.turn import Handler, Turn, TurnFailed
 from hopline_client.worker import Worker
 
@@ -23,8 +36,14 @@ __all__ = [
     "Party",
     "Peer",
     "Sent",
+    "ServerTool",
     "Thread",
+    "ToolContext",
+    "ToolFailed",
+    "ToolInfo",
+    "ToolResult",
     "Turn",
     "TurnFailed",
     "Worker",
+    "tool",
 ]

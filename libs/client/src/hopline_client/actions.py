@@ -6,18 +6,29 @@ import json
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from hopline.relay.v1 import escalation_pb2
+from hopline.relay.v1 import escalation_pb2, tool_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_rpc.errors import HoplineError, invalid
 
 from hopline_client import models
-from hopline_client.models import Answer, Escalation, Inbox, Sent
+from hopline_client.models import Answer, Escalation, Inbox, Sent, ToolInfo, ToolResult
 
 MAX_WAIT: Final = 50
-Method = Literal["send", "reply", "ask", "check", "done", "take_inbox", "ask_owner", "check_escalation"]
+Method = Literal[
+    "send",
+    "reply",
+    "ask",
+    "check",
+    "done",
+    "take_inbox",
+    "ask_owner",
+    "check_escalation",
+    "call_tool",
+    "list_server_tools",
+]
 
 
 class Actions(ABC):
@@ -130,6 +141,42 @@ class Actions(ABC):
         )
         return models.escalation((await self._call("check_escalation", request)).escalation)
 
+    async def call_tool(
+        self,
+        agent: str,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_seconds: int = MAX_WAIT,
+        request_id: str = "",
+    ) -> ToolResult:
+        """Run a server tool of an agent, without a turn of its model; it ends with this call.
+
+        A tool that failed is no error of the call: `value` of the result raises what it said.
+        """
+        if timeout_seconds < 1:
+            raise invalid("timeout_seconds", "must be at least 1")
+        request = make_request(
+            tool_pb2.CallToolRequest,
+            agent=agent,
+            name=name,
+            arguments_json=_json("arguments", dict(arguments or {})),
+            timeout_seconds=min(timeout_seconds, MAX_WAIT),
+            request_id=request_id or str(uuid.uuid4()),
+        )
+        return models.tool_result(await self._call("call_tool", request))
+
+    async def list_tools(self, agent: str) -> list[ToolInfo]:
+        """Return the server tools of an agent, in order of their names."""
+        request = make_request(tool_pb2.ListServerToolsRequest, agent=agent, page_size=200)
+        found: list[ToolInfo] = []
+        while True:
+            page = await self._call("list_server_tools", request)
+            found.extend(models.tool_info(each) for each in page.tools)
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
     async def read_inbox(self, *, limit: int = 0, wait_seconds: int = 0) -> Inbox:
         """Take unread messages, oldest first: they become one turn until each is answered or `done`."""
         request = make_request(pb.TakeInboxRequest, limit=limit, wait_seconds=clamped(wait_seconds))
@@ -164,9 +211,11 @@ def clamped(seconds: int) -> int:
 
 
 def _payload(payload: Any) -> str:
-    if payload is None:
-        return ""
+    return "" if payload is None else _json("payload", payload)
+
+
+def _json(field: str, value: Any) -> str:
     try:
-        return json.dumps(payload, ensure_ascii=False, allow_nan=False)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise HoplineError("invalid_argument", f"payload: is not JSON ({error})") from None
+        raise HoplineError("invalid_argument", f"{field}: is not JSON ({error})") from None

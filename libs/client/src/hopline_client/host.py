@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from hopline_client.discovery import Source, TokenSource, source, token_source
 from hopline_client.link import Link
 from hopline_client.mesh import Mesh
 from hopline_client.seat import Seat
+from hopline_client.tools import Function, ServerTool, by_name
 from hopline_client.turn import Handler
 
 log = logging.getLogger("hopline.client")
@@ -68,14 +69,19 @@ class Host:
         *,
         token: str | TokenSource | None = None,
         token_file: str | Path | None = None,
+        tools: Iterable[ServerTool | Function] = (),
         max_turns: int = 8,
         isolation: str = "none",
         worker: str = WORKER,
     ) -> Seat:
-        """Take an agent. `isolation` is `user` only where the agent's command cannot read the token."""
+        """Take an agent, with the tools that others may call.
+
+        `isolation` is `user` only where the agent's command cannot read the token.
+        """
         seat = Seat(
             token_source(token, token_file),
             handler,
+            tools=by_name(tools),
             max_turns=max_turns,
             isolation=isolation,
             worker=worker,

@@ -136,3 +136,7 @@ class Link:
             seat.on_acknowledged(content)
         elif kind == "call_result":
             seat.on_result(content)
+        elif kind == "tool_call":
+            seat.tools.on_call(content)
+        elif kind == "tool_call_canceled":
+            seat.tools.on_canceled(content.call_id)

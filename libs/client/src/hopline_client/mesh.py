@@ -16,6 +16,7 @@ from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
 from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
 from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
+from hopline.relay.v1.tool_pb2_grpc import ToolServiceStub
 from hopline_rpc.clock import Clock, SystemClock
 from hopline_rpc.errors import HoplineError, from_rpc_error, invalid
 from hopline_rpc.faults import point
@@ -37,8 +38,10 @@ _METHODS: Final[dict[Method, tuple[Any, str]]] = {
     "take_inbox": (MessageServiceStub, "TakeInbox"),
     "ask_owner": (EscalationServiceStub, "AskOwner"),
     "check_escalation": (EscalationServiceStub, "CheckEscalation"),
+    "call_tool": (ToolServiceStub, "CallTool"),
+    "list_server_tools": (ToolServiceStub, "ListServerTools"),
 }
-_WAITING: Final = frozenset({"ask", "check", "take_inbox", "ask_owner", "check_escalation"})
+_WAITING: Final = frozenset({"ask", "check", "take_inbox", "ask_owner", "check_escalation", "call_tool"})
 _CALL_SECONDS: Final = 10.0
 _WAIT_SECONDS: Final = MAX_WAIT + 10.0
 _PAGE: Final = 200

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hopline.registry.v1 import visibility_pb2
-from hopline.relay.v1 import escalation_pb2
+from hopline.relay.v1 import escalation_pb2, tool_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_rpc.errors import HoplineError
 
@@ -116,6 +116,47 @@ class Answer:
         raise HoplineError(
             "failed_precondition",
             f"the turn {self.status}: {self.error or self.code or 'it gave no answer'}",
+            details={"code": self.code, "turn_id": self.turn_id},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInfo:
+    """A server tool of an agent; `output_schema` is None where it is not said.
+
+    `available`: whether a worker that runs it is attached just now.
+    """
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+    available: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """How the call of a tool came out: `completed`, `failed` or `canceled`.
+
+    `result` is what it returned; `code` (`tool_failed`, ...) and `error` say why there is nothing.
+    """
+
+    status: Status
+    result: Any
+    code: str
+    error: str
+    turn_id: str
+    session_id: str
+    depth: int
+
+    @property
+    def value(self) -> Any:
+        """What the tool returned. Raises HoplineError where it has not."""
+        if self.status == "completed":
+            return self.result
+        raise HoplineError(
+            "failed_precondition",
+            f"the tool {self.status}: {self.error or self.code}",
             details={"code": self.code, "turn_id": self.turn_id},
         )
 
@@ -276,6 +317,31 @@ def answer(found: pb.TurnView) -> Answer:
         payload=_json(found.reply_payload_json),
         code=found.error.code,
         error=found.error.message,
+    )
+
+
+def tool_info(found: tool_pb2.ServerTool) -> ToolInfo:
+    """Read a listed tool."""
+    return ToolInfo(
+        found.name,
+        found.description,
+        _json(found.input_schema_json) or {},
+        _json(found.output_schema_json),
+        found.available,
+    )
+
+
+def tool_result(found: tool_pb2.CallToolResponse) -> ToolResult:
+    """Read how the call of a tool came out."""
+    status: Any = pb.TurnStatus.Name(found.turn.status).removeprefix("TURN_STATUS_").lower()
+    return ToolResult(
+        status=status,
+        result=_json(found.result_json),
+        code=found.turn.error.code,
+        error=found.turn.error.message,
+        turn_id=found.turn.turn_id,
+        session_id=found.turn.session_id,
+        depth=found.turn.depth,
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from hopline.relay.v1.escalation_pb2 import AskOwnerRequest, CheckEscalationRequest
 from hopline.relay.v1.message_pb2 import AskRequest, CheckRequest
+from hopline.relay.v1.tool_pb2 import CallToolRequest
 from hopline.runtime.v1 import tunnel_pb2 as pb
 from hopline_rpc.clock import Clock, Handle, wait_for
 from hopline_rpc.errors import REASONS, HoplineError
@@ -20,7 +21,9 @@ from hopline_rpc.frames import FrameQueue
 from hopline_client.actions import MAX_WAIT, Method
 from hopline_client.discovery import TokenSource
 from hopline_client.mesh import Mesh
-from hopline_client.turn import Handler, Turn, TurnFailed
+from hopline_client.tool_seat import ToolSeat
+from hopline_client.tools import ServerTool
+from hopline_client.turn import Handler, Turn, TurnFailed, readable
 
 log = logging.getLogger("hopline.client")
 
@@ -33,7 +36,19 @@ _FAILURE: Final = 2000
 _MAX_CALLS: Final = 256
 _CALL_SECONDS: Final = 30.0
 # Safe to say again on another stream, because a request_id or their nature makes them so.
-_REPEATABLE: Final = frozenset({"send", "reply", "ask", "check", "done", "ask_owner", "check_escalation"})
+_REPEATABLE: Final = frozenset(
+    {
+        "send",
+        "reply",
+        "ask",
+        "check",
+        "done",
+        "ask_owner",
+        "check_escalation",
+        "call_tool",
+        "list_server_tools",
+    }
+)
 
 Outbox = FrameQueue[pb.WorkerItem]
 
@@ -74,6 +89,7 @@ class Seat:
         token: TokenSource,
         handler: Handler,
         *,
+        tools: Mapping[str, ServerTool],
         max_turns: int,
         isolation: str,
         worker: str,
@@ -90,6 +106,7 @@ class Seat:
         self.closing = False
         self.attached = asyncio.Event()
         self._handler = handler
+        self.tools = ToolSeat(tools, self, self._put)
         self._isolation = isolation
         self._worker = worker
         self._clock = clock
@@ -109,8 +126,9 @@ class Seat:
         return len(self._turns)
 
     async def idle(self) -> None:
-        """Wait until every turn has ended and the relay knows it."""
+        """Wait until every turn has ended and the relay knows it, and every call of a tool has ended."""
         await self._idle.wait()
+        await self.tools.idle()
 
     # -- on and off a stream -----------------------------------------------------------------------
 
@@ -128,6 +146,7 @@ class Seat:
             held=held,
             isolation=self._isolation,
             worker=self._worker,
+            server_tools=self.tools.definitions(),
         )
         return pb.WorkerItem(attach=attach)
 
@@ -155,6 +174,7 @@ class Seat:
         """Note that the stream is gone; what runs may go on for as long as its lease lasts."""
         self.attached.clear()
         self._outbox = None
+        self.tools.drop()
         if self._lease is None and self._turns:
             self._lease = self._clock.call_later(LEASE_SECONDS, self._lease_over)
 
@@ -177,7 +197,9 @@ class Seat:
                 pending.result.set_exception(error)
 
     async def finish(self) -> None:
-        """Wait until the handlers of stopped turns have returned."""
+        """Wait until the handlers of stopped turns and tools have returned."""
+        self.tools.drop()
+        await self.tools.idle()
         tasks = [running.task for running in self._turns.values() if running.task is not None]
         if tasks:
             await asyncio.wait(tasks)
@@ -269,12 +291,12 @@ class Seat:
             finally:
                 await turn.mesh.close()
         except TurnFailed as error:
-            end.failure = _readable(str(error), _FAILURE)
+            end.failure = readable(str(error), _FAILURE)
         except HoplineError as error:
-            end.failure = _readable(f"{error.reason}: {error.message}", _FAILURE)
+            end.failure = readable(f"{error.reason}: {error.message}", _FAILURE)
         except Exception as error:
             log.exception("the handler of %s failed in turn %s", self.agent_name, start.turn_id)
-            end.failure = _readable(f"{type(error).__name__}: {error}", _FAILURE)
+            end.failure = readable(f"{type(error).__name__}: {error}", _FAILURE)
 
     async def _answer(self, turn: Turn) -> object:
         result = self._handler(turn)
@@ -332,7 +354,7 @@ class Seat:
                 attachment=self.number,
                 turn_id=start.turn_id,
                 attempt=start.attempt,
-                text=_readable(piece, _PIECE),
+                text=readable(piece, _PIECE),
             )
             if self._outbox is not None:
                 self._outbox.put(pb.WorkerItem(output=output))
@@ -344,7 +366,7 @@ class Seat:
             attachment=self.number,
             turn_id=start.turn_id,
             attempt=start.attempt,
-            text=_readable(text, _PROGRESS),
+            text=readable(text, _PROGRESS),
         )
         self._put(pb.WorkerItem(progress=progress))
 
@@ -359,7 +381,9 @@ class Seat:
 
 def _patience(method: Method, request: Any) -> float:
     """Return how long an answer may take: the wait that was asked for, and time for the way."""
-    if isinstance(request, (AskRequest, CheckRequest, AskOwnerRequest, CheckEscalationRequest)):
+    if isinstance(request, CallToolRequest):
+        asked = request.timeout_seconds or MAX_WAIT
+    elif isinstance(request, (AskRequest, CheckRequest, AskOwnerRequest, CheckEscalationRequest)):
         asked = request.wait_seconds if request.HasField("wait_seconds") else MAX_WAIT
     else:
         asked = request.wait_seconds if method == "take_inbox" else 0
@@ -385,8 +409,3 @@ def _checked(answer: object) -> str:
     if size > ANSWER_BYTES:
         raise ValueError(f"the answer has {size} bytes; at most {ANSWER_BYTES} are allowed")
     return answer
-
-
-def _readable(text: str, length: int) -> str:
-    """Make words for people that any text field takes."""
-    return text[:length].encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -131,6 +131,11 @@ class Turn:
         self._wire.progress(self.start, text)
 
 
+def readable(text: str, length: int) -> str:
+    """Make words for people that any text field takes."""
+    return text[:length].encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 class TurnFailed(Exception):  # noqa: N818 - the turn failed, not the worker
     """Raised in a handler: the turn fails, and the caller gets exactly this text as the reason."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 from hopline_rpc.clock import Clock
@@ -13,6 +14,7 @@ from hopline_rpc.tls import TlsSettings
 from hopline_client.dialing import Dial
 from hopline_client.discovery import Source, TokenSource
 from hopline_client.host import WORKER, Host
+from hopline_client.tools import Function, ServerTool
 from hopline_client.turn import Handler
 
 
@@ -31,7 +33,8 @@ class Worker:
         Worker("http://127.0.0.1:7400", handle, token_file="me.token").run_forever()
 
     It reconnects, renews leases and resumes turns by itself; only a credential that is refused ends it.
-    The handler runs on the event loop: what blocks belongs into `asyncio.to_thread`.
+    The handler runs on the event loop: what blocks belongs into `asyncio.to_thread`. `tools` are functions
+    that other agents may call, without a turn of this one.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Worker:
         *,
         token: str | TokenSource | None = None,
         token_file: str | Path | None = None,
+        tools: Iterable[ServerTool | Function] = (),
         max_turns: int = 8,
         isolation: str = "none",
         worker: str = WORKER,
@@ -54,6 +58,7 @@ class Worker:
             handler,
             token=token,
             token_file=token_file,
+            tools=tools,
             max_turns=max_turns,
             isolation=isolation,
             worker=worker,

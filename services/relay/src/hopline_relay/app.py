@@ -12,6 +12,7 @@ from hopline.relay.v1.delegation_pb2_grpc import add_DelegationServiceServicer_t
 from hopline.relay.v1.escalation_pb2_grpc import add_EscalationServiceServicer_to_server
 from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_server
 from hopline.relay.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
+from hopline.relay.v1.tool_pb2_grpc import add_ToolServiceServicer_to_server
 from hopline.runtime.v1.tunnel_pb2_grpc import add_TunnelServiceServicer_to_server
 from hopline_directory import Guard
 from hopline_rpc.ids import IdMaker
@@ -52,6 +53,7 @@ from hopline_relay.servicers.delegations import DelegationServicer
 from hopline_relay.servicers.escalations import EscalationServicer
 from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
 from hopline_relay.servicers.sessions import SessionServicer
+from hopline_relay.servicers.tools import ToolServicer
 from hopline_relay.sessions import Sessions
 from hopline_relay.settings import DATABASE_FILE, RelaySettings
 from hopline_relay.signals import Signals
@@ -61,6 +63,8 @@ from hopline_relay.sweep import Sweep
 from hopline_relay.takeover import TakeOver
 from hopline_relay.taking import Taking
 from hopline_relay.threads import Threads
+from hopline_relay.tool_runs import ToolRuns
+from hopline_relay.tools import ToolOffers, Tools
 from hopline_relay.tunnel import TunnelServicer
 from hopline_relay.tunnel_stream import Tunnels
 from hopline_relay.turns import Turns
@@ -125,11 +129,14 @@ class Relay:
         self._cancels = cancels = Cancels(journal, endings, escalations)
         claims = Claims(journal, directory, admission, endings, signals, clock)
         self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
-        self.dispatcher = Dispatcher(turns, directory, clock)
+        self.dispatcher = dispatcher = Dispatcher(turns, directory, clock)
         self.inbox = inbox = Inbox(journal, directory, admission, endings, claims, signals, inboxes, clock)
-        self._sends = sends = self._open_sends(claims, inboxes, ids)
+        slots, views, pager = Slots(admission, signals, clock), Views(directory), Pager()
+        self._tool_runs = runs = ToolRuns(journal, dispatcher, endings, cancels, waits, views, clock)
+        signals.on_slot_free = runs.queue.slot_free
+        offers = ToolOffers(directory, runs, pager)
+        self._sends = sends = self._open_sends(claims, inboxes, offers, ids)
         self.authenticator = self._guard.authenticator
-        slots, views = Slots(admission, signals, clock), Views(directory)
         waits.on_over = slots.over
         self._taking = taking = Taking(journal, endings, hand_over)
         asks = Asks(journal, directory, sends, waits, hand_over, taking, slots, inboxes, views, ids, clock)
@@ -137,7 +144,6 @@ class Relay:
         questions = Questions(
             journal, directory, waits, hand_over, taking, slots, inboxes, views, notices, settings, ids, clock
         )
-        pager = Pager()
         letters = DeadLetters(journal, directory, signals, views, pager, ids, clock)
         self.sweep = Sweep(
             journal, directory, admission, endings, cancels, letters, turns, escalations, signals, clock
@@ -149,15 +155,26 @@ class Relay:
         self.sealer = Sealer(journal, clock)
         self.retention = Retention(journal, directory, clock)
 
-        self.handlers = MessageHandlers(sends, asks, questions, inbox, views)
+        self._tools = tools = Tools(journal, sends, asks, waits, slots, cancels, runs, views, ids, clock)
+        self.handlers = MessageHandlers(sends, asks, questions, inbox, tools, offers, views)
         self.server = self._open_server(settings, ids)
         self._tunnels = self._open_tunnels(ids)
         self._add_servicers(asks, cancels, letters, views, pager)
         self._guard.protect(self.server.live)
         self._guard.follower.add_listener(self._departures.changed)
 
-    def _open_sends(self, claims: Claims, inboxes: Inboxes, ids: IdMaker) -> Sends:
+    def _open_sends(self, claims: Claims, inboxes: Inboxes, offers: ToolOffers, ids: IdMaker) -> Sends:
         directory, waits, instance_id = self.directory, self.waits, self.journal.instance_id
+        at_once = AtOnce(
+            claims,
+            directory,
+            self.admission,
+            self.signals,
+            self.dispatcher,
+            self.inbox,
+            self._tool_runs,
+            instance_id,
+        )
         return Sends(
             self.journal,
             directory,
@@ -166,10 +183,10 @@ class Relay:
             self._hand_over,
             self.signals,
             self.refusals,
-            Starts(directory, waits, inboxes, ids, instance_id, self.turns.places),
+            Starts(directory, waits, inboxes, ids, instance_id, self.turns.places, offers.check),
             Replies(directory, waits, inboxes, ids, instance_id),
             inboxes,
-            AtOnce(claims, directory, self.admission, self.signals, self.dispatcher, self.inbox, instance_id),
+            at_once,
             self._clock,
         )
 
@@ -196,6 +213,7 @@ class Relay:
         tunnels = Tunnels(
             dispatcher=self.dispatcher,
             turns=self.turns,
+            tools=self._tool_runs,
             handlers=self.handlers,
             authenticator=self._guard.authenticator,
             directory=self.directory,
@@ -222,6 +240,7 @@ class Relay:
         server.add(add_DelegationServiceServicer_to_server, DelegationServicer(delegations, roots))
         owners = Owners(journal, directory, self._escalations, views, pager)
         server.add(add_EscalationServiceServicer_to_server, EscalationServicer(self.handlers, owners))
+        server.add(add_ToolServiceServicer_to_server, ToolServicer(self.handlers))
         server.add(add_DeadLetterServiceServicer_to_server, DeadLetterServicer(letters))
         verifying = Verifying(journal, directory, self.sealer)
         audit = Audit(journal, directory, pager)
@@ -234,6 +253,7 @@ class Relay:
         await recovery.begin(self.journal, self.inbox, self.directory)
         await self._hand_over.recover()
         await self.admission.start()
+        await self._tool_runs.recover()
         await self._cancels.resume([each.id for each in self.directory.workspaces()])
         await self._departures.catch_up()
         await self._escalations.catch_up()
@@ -272,6 +292,7 @@ class Relay:
             await self.dispatcher.close()
             for part in (
                 self._sends,
+                self._tools,
                 self._cancels,
                 self.turns,
                 self._taking,

@@ -104,11 +104,11 @@ class Asks:
             draft.cycle = sent.cycle
             copy = sent.copies[0]
             if sent.repeated:
-                return await self._look(
+                return await self.look(
                     draft.principal, copy.turn_id, seconds, from_turn_id=waiter.slot_turn_id if waiter else ""
                 )
             if waiter is not None:
-                outcome = await self._wait(waiter, seconds, copy.id)
+                outcome = await self.wait(waiter, seconds, copy.id)
         except BaseException:
             if waiter is not None:
                 self._gone(waiter)
@@ -147,7 +147,7 @@ class Asks:
             turn_id = await self._newest_bound(principal, session_id, endpoint_of)
         elif session_id:
             turn_id = await self._newest(principal, session_id)
-        return await self._look(principal, turn_id, clamp_wait(wait_seconds), from_turn_id=from_turn)
+        return await self.look(principal, turn_id, clamp_wait(wait_seconds), from_turn_id=from_turn)
 
     def hand_back(self, principal: Principal, view: pb.TurnView) -> None:
         """Deliver an answer as a message that a call returned and its caller never received."""
@@ -156,7 +156,7 @@ class Asks:
 
     # --- waiting ----------------------------------------------------------------------------------
 
-    async def _wait(self, waiter: Waiter, seconds: int, target: str) -> Outcome | None:
+    async def wait(self, waiter: Waiter, seconds: float, target: str) -> Outcome | None:
         """Wait for a turn of `target`; the turn that the call comes from stands still meanwhile."""
         turn_id = waiter.slot_turn_id
         if turn_id:
@@ -188,9 +188,10 @@ class Asks:
 
     # --- looking ----------------------------------------------------------------------------------
 
-    async def _look(
+    async def look(
         self, principal: Principal, turn_id: str, seconds: int, *, from_turn_id: str
     ) -> pb.TurnView:
+        """Look at a turn that the caller started, or may look at, and wait for its end."""
         watched = await self._watch(principal, turn_id)
         outcome = watched.outcome
         if outcome is None and seconds:
@@ -237,13 +238,17 @@ class Asks:
             outcome = (await self._watch(principal, turn.id)).outcome
             if outcome is None:
                 waiter.slot_turn_id = from_turn_id
-                outcome = await self._wait(waiter, seconds, turn.agent_id)
+                outcome = await self.wait(waiter, seconds, turn.agent_id)
         except BaseException:
             self._gone(waiter)
             raise
         self._waits.leave(waiter)
         self._waits.forget(turn.workspace_id, waiter)
         return outcome
+
+    async def outcome_of(self, principal: Principal, turn_id: str) -> Outcome | None:
+        """Return how a turn came out by the record, if it has."""
+        return (await self._watch(principal, turn_id)).outcome
 
     async def _watch(self, principal: Principal, turn_id: str) -> _Watched:
         key = (principal.workspace_id, turn_id)

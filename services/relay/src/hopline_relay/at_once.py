@@ -2,7 +2,8 @@
 
 A place is offered to a message's turn before it is written: one at a worker, with a run slot, or that of a
 call that waits for its agent's inbox. In the transaction the turn starts if it is the next one of its
-agent; else it stands in the queue like any other, and what it was offered is given back.
+agent; else it stands in the queue like any other, and what it was offered is given back. The call of a tool
+starts so or not at all: its turn is never queued.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from hopline_rpc.faults import point
 from hopline_relay.admission import Admission
 from hopline_relay.claims import Claims
 from hopline_relay.dispatch import Dispatcher
-from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS
-from hopline_relay.held import ClaimWish, Offer, Pull
+from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS, TOOL
+from hopline_relay.held import ClaimWish, Offer, Pull, ToolRun
 from hopline_relay.inbox import Inbox
 from hopline_relay.signals import Signals
 from hopline_relay.store.outgoing import Copy, Outgoing
+from hopline_relay.tool_queue import NoPlaceError
+from hopline_relay.tool_runs import ToolRuns
 
 _Offered = tuple[Outgoing, Copy, Offer]
 
@@ -40,6 +43,7 @@ class AtOnce:
         signals: Signals,
         dispatcher: Dispatcher,
         inbox: Inbox,
+        tools: ToolRuns,
         instance_id: str,
     ) -> None:
         self._claims = claims
@@ -48,26 +52,36 @@ class AtOnce:
         self._signals = signals
         self._dispatcher = dispatcher
         self._inbox = inbox
+        self._tools = tools
         self._instance_id = instance_id
 
-    async def offer(self, outgoing: Iterable[Outgoing]) -> None:
-        """Take places, and run slots where they are needed, for the turns of admitted messages."""
-        offered = self._places_for(outgoing)
+    async def offer(self, outgoing: Iterable[Outgoing]) -> dict[str, NoPlaceError]:
+        """Take places, and run slots where they are needed, for the turns of admitted messages.
+
+        Returns, by message, why a call of a tool cannot start now.
+        """
+        left: dict[str, NoPlaceError] = {}
+        offered = self._places_for(outgoing, left)
         if not offered:
-            return
+            return left
+        freed = {message.workspace_id: self._signals.freed(message.workspace_id) for message, _, _ in offered}
         try:
             begun = await self._admission.begin([self._begin(*each) for each in offered])
         except HoplineError:
             begun = [False] * len(offered)
         point("relay.offered")
         refused = []
-        for (_, copy, offer), runs in zip(offered, begun, strict=True):
+        for (message, copy, offer), runs in zip(offered, begun, strict=True):
             if runs:
                 copy.offer = offer
                 self._claims.withhold({copy.turn_id})
-            else:
-                refused.append(offer)
+                continue
+            refused.append(offer)
+            if message.kind == TOOL:
+                left[message.id] = NoPlaceError(copy.id, slot=True)
+                self._signals.no_slot((message.workspace_id, copy.id), freed[message.workspace_id])
         self._free(refused)
+        return left
 
     async def started(self, written: Sequence[Outgoing]) -> None:
         """Hand over, after the commit, what has started; the others stand in their queues."""
@@ -91,11 +105,14 @@ class AtOnce:
         for _, copy, _ in offered:
             copy.offer = None
 
-    def _places_for(self, outgoing: Iterable[Outgoing]) -> list[_Offered]:
+    def _places_for(self, outgoing: Iterable[Outgoing], left: dict[str, NoPlaceError]) -> list[_Offered]:
         """Keep places for turns that, as far as can be seen, are the next ones of their agents."""
-        found = []
+        found: list[_Offered] = []
         pairs = set()
         for message in outgoing:
+            if message.kind == TOOL:
+                self._place_for_tool(message, found, left)
+                continue
             for copy in message.copies:
                 pair = (message.workspace_id, message.sender.id, copy.id)
                 # A second one goes into the session of the first; one that names a session may find it busy.
@@ -109,6 +126,17 @@ class AtOnce:
                     found.append((message, copy, self._offer(message, place)))
         return found
 
+    def _place_for_tool(
+        self, message: Outgoing, found: list[_Offered], left: dict[str, NoPlaceError]
+    ) -> None:
+        copy, workspace_id = message.copies[0], message.workspace_id
+        if self._signals.starves(workspace_id):
+            left[message.id] = NoPlaceError(copy.id, slot=True)
+        elif run := self._tools.take_place(workspace_id, copy.id, message.subject, copy.turn_id):
+            found.append((message, copy, self._offer(message, run)))
+        else:
+            left[message.id] = NoPlaceError(copy.id, slot=False)
+
     def _place(self, workspace_id: str, agent_id: str) -> ClaimWish | Pull | None:
         # Where others were refused a run slot before, they come first.
         if not self._signals.starves(workspace_id):
@@ -117,14 +145,12 @@ class AtOnce:
                 return place
         return self._inbox.take_place(workspace_id, agent_id)
 
-    def _offer(self, message: Outgoing, place: ClaimWish | Pull) -> Offer:
-        return Offer(
-            place,
-            self._instance_id,
-            telemetry.reserve(message.traceparent),
-            PULL_LEASE_SECONDS if isinstance(place, Pull) else LEASE_SECONDS,
-            self._directory.policy(message.workspace_id).turn_seconds,
-        )
+    def _offer(self, message: Outgoing, place: ClaimWish | Pull | ToolRun) -> Offer:
+        lease = PULL_LEASE_SECONDS if isinstance(place, Pull) else LEASE_SECONDS
+        turn: float = self._directory.policy(message.workspace_id).turn_seconds
+        if isinstance(place, ToolRun):
+            lease = turn = message.run_seconds  # no heartbeat renews it
+        return Offer(place, self._instance_id, telemetry.reserve(message.traceparent), lease, turn)
 
     def _begin(self, message: Outgoing, copy: Copy, offer: Offer) -> quota_pb.BeginTurnItem:
         return quota_pb.BeginTurnItem(
@@ -142,6 +168,9 @@ class AtOnce:
         places, turns = [], []
         unread = _unread(written) if begun else Counter()
         for message, copy, offer in begun:
+            if isinstance(offer.place, ToolRun):
+                self._tools.start(offer.place, message, copy)
+                continue
             newer = unread[message.workspace_id, copy.id, message.sender.id]
             if not isinstance(offer.place, Pull):
                 places.append(offer.place)
@@ -155,7 +184,9 @@ class AtOnce:
         """Give places back for which there is no turn."""
         places = []
         for offer in offers:
-            if isinstance(offer.place, Pull):
+            if isinstance(offer.place, ToolRun):
+                self._tools.free(offer.place)
+            elif isinstance(offer.place, Pull):
                 self._inbox.free_place(offer.place)
             else:
                 places.append(offer.place)

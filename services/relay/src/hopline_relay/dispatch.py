@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -24,7 +24,8 @@ from hopline_rpc.faults import point
 from hopline_rpc.principals import Principal
 
 from hopline_relay.domain.prompt import Inbound, prompt
-from hopline_relay.held import Known
+from hopline_relay.held import Known, ToolRun
+from hopline_relay.tool_schemas import Tool
 from hopline_relay.turns import ClaimedTurn, ClaimWish, Held, Turns
 
 log = logging.getLogger("hopline.relay.dispatch")
@@ -77,6 +78,11 @@ class Attachment:
     # Places kept for turns that are on their way; whether more was to be had when all were taken.
     promised: int = 0
     wanted: bool = False
+    # What others may call here; the turns of such calls, kept places included, and those that run by number.
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    tool_turns: set[str] = field(default_factory=set)
+    tool_calls: dict[int, ToolRun] = field(default_factory=dict)
+    tool_count: int = 0
 
     @property
     def key(self) -> tuple[str, str]:
@@ -92,6 +98,10 @@ class Attachment:
     def free(self) -> int:
         """How many places are neither taken nor promised."""
         return self.room - self.promised
+
+    def runs(self, turn_id: str) -> bool:
+        """Tell whether this worker runs a turn, a call of a tool included."""
+        return turn_id in self.held or turn_id in self.tool_turns
 
     def still_held(self) -> list[Held]:
         """The turns that are this worker's."""
@@ -109,7 +119,9 @@ class Dispatcher:
         # Agents whose queue may hold something, by workspace, in the order in which they were named.
         self._marked: dict[str, dict[str, None]] = {}
         self._news = asyncio.Event()
-        self._draining = False
+        self.draining = False
+        # Ends the call of a tool at its worker; False for any other turn.
+        self.stop_tool: Callable[[str], bool] = lambda turn_id: False
         self._handing = 0
         self._early_cancels: set[Held] = set()
         self._background: set[asyncio.Task[None]] = set()
@@ -127,7 +139,7 @@ class Dispatcher:
 
     def drain(self) -> None:
         """Hand out nothing more."""
-        self._draining = True
+        self.draining = True
 
     async def close(self) -> None:
         """Stop; returns when everything that was under way in the store is done."""
@@ -146,6 +158,10 @@ class Dispatcher:
         return task
 
     # -- attachments -------------------------------------------------------------------------------
+
+    def attachments(self, workspace_id: str, agent_id: str) -> Sequence[Attachment]:
+        """Return the attachments of an agent, the newest last."""
+        return self._agents.get((workspace_id, agent_id), ())
 
     def add(self, attachment: Attachment) -> None:
         """Take an attachment; an older one that held the same turns is a stream its worker has left."""
@@ -212,7 +228,7 @@ class Dispatcher:
                     self._stop(attachment, held, reason)
                     break
             else:
-                if self._handing:
+                if not self.stop_tool(held.turn_id) and self._handing:
                     self._early_cancels.add(held)
 
     def end_agent(self, workspace_id: str, agent_id: str, token_id: str, code: str, message: str) -> None:
@@ -250,7 +266,7 @@ class Dispatcher:
 
     def take_place(self, workspace_id: str, agent_id: str) -> ClaimWish | None:
         """Keep a free place for one turn of the agent, until `hand_over`."""
-        if self._draining:
+        if self.draining:
             return None
         for attachment in self._agents.get((workspace_id, agent_id), ()):
             if attachment.free > 0 and attachment.sink.ready():
@@ -303,7 +319,7 @@ class Dispatcher:
     def _wishes(self) -> list[ClaimWish]:
         """Collect the room of what is marked, one agent of each workspace in turn; it is promised."""
         wishes: list[ClaimWish] = []
-        left = 0 if self._draining else MAX_CLAIM
+        left = 0 if self.draining else MAX_CLAIM
         while self._marked and left > 0:
             workspace_id = next(iter(self._marked))
             agents = self._marked.pop(workspace_id)
@@ -317,7 +333,7 @@ class Dispatcher:
                     attachment.promised += capacity
                     wishes.append(ClaimWish(workspace_id, agent_id, capacity, attachment.epoch, attachment))
                     left -= capacity
-        if self._marked and not self._draining:
+        if self._marked and not self.draining:
             self._news.set()
         return wishes
 

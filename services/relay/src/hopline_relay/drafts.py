@@ -16,9 +16,10 @@ from hopline_relay.waits import Waiter
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """A message as its caller gave it. `kind`: `message`, `ask`, `prompt` or `reply`.
+    """A message as its caller gave it. `kind`: `message`, `ask`, `prompt`, `reply` or `tool`.
 
-    `to` are names or ids; `session_id` a session of the recipient; `message_id` what a reply answers.
+    `to` are names or ids; `session_id` a session of the recipient; `message_id` what a reply answers. The
+    call of a tool has its name as `subject` and its arguments as `text`.
     """
 
     principal: Principal
@@ -37,6 +38,8 @@ class Draft:
     waiter: Waiter | None = None
     # It came through the recipient's own endpoint.
     own_endpoint: bool = False
+    # The call of a tool: how long it may run.
+    run_seconds: float = 0.0
     # Filled in by an ask: the chain in which its recipient took part already.
     cycle: str = ""
     _digest: bytes = b""

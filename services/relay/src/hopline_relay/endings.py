@@ -22,7 +22,7 @@ from hopline_relay.admission import Admission, end_item, requeued_item
 from hopline_relay.batching import Batcher
 from hopline_relay.callers import named
 from hopline_relay.domain import batches
-from hopline_relay.domain.values import MAX_ANSWER_BYTES, Fault
+from hopline_relay.domain.values import MAX_ANSWER_BYTES, TOOL, Fault
 from hopline_relay.ends import Ending, Key, Plan, SilencedError, along, apart, silent_of, write_all
 from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.handover import HandOver
@@ -156,7 +156,7 @@ class Endings:
     def _plan(self, ending: Ending, known: Known | None, silent: set[Key]) -> Plan | None:
         if known is None or not ending.ended.fits(known.turn):
             return None
-        plan = Plan(ending, known.turn, known.debt)
+        plan = Plan(ending, known.turn, known.asked, known.debt)
         if plan.debt is not None:
             plan.silent = (plan.debt.workspace_id, plan.debt.message_id) in silent
             self._plan_debt(plan, plan.debt, known.asked)
@@ -184,7 +184,9 @@ class Endings:
 
     def _plan_debt(self, plan: Plan, debt: Record, asked: Record) -> None:
         ended, workspace_id = plan.ending.ended, debt.workspace_id
-        plan.awaited = self._waits.someone(workspace_id, debt.turn_id, debt.creditor_id)
+        plan.awaited = plan.row.cause == TOOL or self._waits.someone(
+            workspace_id, debt.turn_id, debt.creditor_id
+        )
         queue_seconds = self._directory.policy(workspace_id).queue_seconds
         sender = named(self._directory, workspace_id, "agent", debt.debtor_id)
         text = self._final_message(plan)
@@ -220,6 +222,8 @@ class Endings:
         text = plan.ending.answer
         if plan.ending.ended.state != "completed" or plan.silent or not text:
             return None
+        if plan.row.cause == TOOL:
+            return text
         agent = self._directory.agent(plan.row.workspace_id, plan.row.agent_id)
         return text if agent is not None and agent.reply_mode != "implicit" else None
 
@@ -298,7 +302,7 @@ class Endings:
         claimable = set(queued)
         for plan in plans:
             row = plan.row
-            spans.turn_ended(self._directory, row, plan.ending.ended, self._clock.now())
+            spans.turn_ended(self._directory, row, plan.ending.ended, self._clock.now(), plan.asked)
             if plan.paid and plan.debt is not None:
                 self._tell_creditor(plan, plan.debt, claimable)
             if plan.obituary is not None:
@@ -325,7 +329,7 @@ class Endings:
         else:
             outcome = Outcome(plan.state, fault=plan.fault)
         told = self._waits.resolve(debt.workspace_id, debt.turn_id, debt.creditor_id, outcome)
-        if plan.awaited and not told and plan.ending.tell:
+        if plan.awaited and not told and plan.ending.tell and plan.row.cause != TOOL:
             self._hand_over.back(debt.workspace_id, debt.turn_id)
 
     async def tell_quota(self, rows: Sequence[Record]) -> None:

@@ -57,6 +57,7 @@ class Plan:
 
     ending: Ending
     row: Record
+    asked: Record
     debt: Record | None = None
     state: str = ""  # what the debt becomes
     fault: Fault | None = None

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, select, update
 from hopline_relay import answers
 from hopline_relay.batching import Batcher
 from hopline_relay.callers import named
-from hopline_relay.domain.values import Actor, Fault
+from hopline_relay.domain.values import TOOL, Actor, Fault
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import waiting
@@ -95,6 +95,8 @@ class HandOver:
         for key, debt in ended.items():
             if not self._is_there(debt.workspace_id, debt.creditor_id) or not debt.creditor_session_id:
                 continue
+            if asks[debt.workspace_id, debt.message_id].kind == TOOL:
+                continue  # `check` still finds it; there is no model to wake
             reply = replies.get((debt.workspace_id, debt.reply_message_id))
             queue_seconds = self._directory.policy(debt.workspace_id).queue_seconds
             if reply is not None:

@@ -50,11 +50,27 @@ class Pull:
     gone: bool = False
 
 
+@dataclass(slots=True, eq=False)
+class ToolRun:
+    """The call of a tool at a worker: a place that is kept for it, then the turn that runs there."""
+
+    workspace_id: str
+    agent_id: str
+    turn_id: str
+    epoch: int
+    attachment: Any
+    # Set once it runs.
+    call_id: int = 0
+    known: Known | None = None
+    # Somebody has ended it: what the worker says of it counts no more.
+    stopped: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
     """A place that is kept for one turn, which may start in the transaction that queues it."""
 
-    place: ClaimWish | Pull
+    place: ClaimWish | Pull | ToolRun
     instance_id: str
     span: str
     lease_seconds: float

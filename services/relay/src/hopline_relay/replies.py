@@ -10,7 +10,7 @@ from hopline_rpc.ids import IdMaker
 from hopline_relay.callers import Inboxes, actor_of, no_message, require_active, stand
 from hopline_relay.domain.batches import held_by_worker
 from hopline_relay.domain.escalations import KIND_QUESTION
-from hopline_relay.domain.values import Actor, sibling
+from hopline_relay.domain.values import TOOL, Actor, sibling
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.starts import assertion_of
 from hopline_relay.store.discharging import Discharge
@@ -107,6 +107,10 @@ class Replies:
                 "failed_precondition",
                 "this is a question to an agent's owner: answer it with "
                 f"`hopline answer {sibling('esc', asked.id)} TEXT`",
+            )
+        if asked.kind == TOOL:
+            raise HoplineError(
+                "failed_precondition", "this is the call of a tool: what the tool returns is its answer"
             )
         if asked.from_kind == "mesh":
             raise HoplineError(

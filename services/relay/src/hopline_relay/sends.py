@@ -178,7 +178,13 @@ class Sends:
                 batch.results[index] = refused(decision.refusal, ready.item.limits, now, name)
             else:
                 _take_decision(ready, decision.admitted)
-        await self._at_once.offer(each.outgoing for each in batch.results if isinstance(each, Ready))
+        left = await self._at_once.offer(each.outgoing for each in batch.results if isinstance(each, Ready))
+        for index, ready in waiting if left else ():
+            if batch.results[index] is ready and (why := left.get(ready.outgoing.id)) is not None:
+                self._admission.settle(ready.item.key, committed=False)
+                batch.results[index] = why
+        if left:
+            await self._admission.flush()  # whatever waits has cost nothing
         return batch
 
     def _prepare(self, draft: Draft, facts: Facts) -> Ready | Result:

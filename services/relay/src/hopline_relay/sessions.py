@@ -15,6 +15,7 @@ from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, and_, select
 
 from hopline_relay.callers import no_session
+from hopline_relay.domain.values import TOOL
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.refusals import Refusals
@@ -162,12 +163,13 @@ class Sessions:
             turn_id = message.from_turn_id
         if message.from_kind == "mesh":
             kind = "note"
+        text = f"{message.subject}({message.body})" if message.kind == TOOL else message.body
         dealt = principal.id in (session.agent_id, message.from_id)
         entry = pb.TranscriptEntry(
             seq=ordinal,
             kind=kind,
             at=to_timestamp(message.created_at),
-            text=message.body,
+            text=text,
             turn_id=turn_id,
             message_id=message.id,
             thread_id=message.thread_id,

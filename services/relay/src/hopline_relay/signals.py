@@ -19,6 +19,8 @@ class Signals:
         # Agents whose turns found no run slot, by workspace, in that order; and how often one became free.
         self._refused: dict[str, dict[str, None]] = {}
         self._freed: Counter[str] = Counter()
+        # Called with a workspace in which a run slot has become free.
+        self.on_slot_free: Callable[[str], None] = lambda workspace_id: None
 
     def on_claimable(self, listener: Callable[[set[Agent]], None]) -> None:
         """Have `listener` called with agents whose queue may have something to claim."""
@@ -61,6 +63,7 @@ class Signals:
             self._freed[workspace_id] += 1
             refused = self._refused.pop(workspace_id, {})
             self.claimable((workspace_id, agent_id) for agent_id in refused)
+            self.on_slot_free(workspace_id)
 
     def try_again(self) -> None:
         """Have everything claimed again that found no run slot: another process may have freed some."""

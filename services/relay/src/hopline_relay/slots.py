@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from hopline_rpc.clock import Clock
 
@@ -21,18 +23,23 @@ class Slots:
         # How many calls wait within a turn right now: the last of them takes its slot back.
         self._calls: Counter[tuple[str, str]] = Counter()
 
-    async def wait(self, waiter: Waiter, seconds: int, turn_id: str) -> Outcome | None:
+    async def wait(self, waiter: Waiter, seconds: float, turn_id: str) -> Outcome | None:
         """Wait, with the run slot of the turn that the call comes from given back; retake it at once."""
-        workspace_id = waiter.key[0]
         if waiter.outcome is not None or not turn_id:
             return await waiter.wait(self._clock, seconds)
+        async with self.given_back(waiter.key[0], turn_id):
+            return await waiter.wait(self._clock, seconds)
+
+    @asynccontextmanager
+    async def given_back(self, workspace_id: str, turn_id: str) -> AsyncIterator[None]:
+        """Have the run slot of a turn given back meanwhile; it is retaken at once."""
         turn = (workspace_id, turn_id)
         self._calls[turn] += 1
         try:
             # In here: it may be heard although the call is cancelled before it comes back.
             await self._admission.set_waiting(workspace_id, turn_id, waiting=True)
             self._signals.slot_free([workspace_id])
-            return await waiter.wait(self._clock, seconds)
+            yield
         finally:
             self._calls[turn] -= 1
             self.over(workspace_id, turn_id)

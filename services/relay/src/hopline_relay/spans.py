@@ -9,12 +9,15 @@ from __future__ import annotations
 from hopline_directory import Directory
 from hopline_rpc import telemetry
 
+from hopline_relay.domain.values import TOOL
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
 
 
-def turn_ended(directory: Directory, row: Record, ended: Ended, now: float) -> None:
-    """Write the span of a turn that ran, given as it was before it ended."""
+def turn_ended(
+    directory: Directory, row: Record, ended: Ended, now: float, asked: Record | None = None
+) -> None:
+    """Write the span of a turn that ran, given as it was before it ended, with the message it was about."""
     if not row.span or row.started_at is None:
         return
     agent = directory.agent(row.workspace_id, row.agent_id)
@@ -34,9 +37,18 @@ def turn_ended(directory: Directory, row: Record, ended: Ended, now: float) -> N
         "hopline.message.id": row.message_id,
         "hopline.root.id": row.root_id,
     }
+    title = f"invoke_agent {name}"
+    if row.cause == TOOL and asked is not None:
+        title = f"execute_tool {asked.subject}"
+        attributes |= {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": asked.subject,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": row.id,
+        }
     telemetry.record(
         row.span,
-        f"invoke_agent {name}",
+        title,
         parent=row.traceparent,
         kind="consumer",
         start_ns=int(row.started_at * 1_000_000_000),

@@ -12,7 +12,7 @@ from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 
 from hopline_relay.callers import Inboxes, Standing, actor_of, no_session, no_thread, require_active, stand
-from hopline_relay.domain.values import Actor, sibling, title_of
+from hopline_relay.domain.values import TOOL, Actor, sibling, title_of
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.store.facts import Facts
 from hopline_relay.store.outgoing import Copy, Outgoing
@@ -32,6 +32,7 @@ class Starts:
         ids: IdMaker,
         instance_id: str,
         places_of: Callable[[str, str], int],
+        check_tool: Callable[[AgentRecord, str, str], None],
     ) -> None:
         self._directory = directory
         self._waits = waits
@@ -40,6 +41,8 @@ class Starts:
         self._instance_id = instance_id
         # How many turns at once the tunnels of an agent that are open here take; 0 without any.
         self._places_of = places_of
+        # Called with an agent, the name of a tool and its arguments: raises where it cannot be called so.
+        self._check_tool = check_tool
 
     def prepare(self, draft: Draft, facts: Facts, limits: quota_pb.Limits, now: float) -> Ready:
         """Check everything but admission; raises HoplineError."""
@@ -49,6 +52,8 @@ class Starts:
         standing = stand(principal, draft.turn_id, draft.caller_session_id, facts, self._inboxes)
         if draft.thread_id:
             self._check_thread(draft, facts, recipients)
+        if draft.kind == TOOL:
+            self._check_tool(recipients[0], draft.subject, draft.text)
         policy = self._directory.policy(principal.workspace_id)
         message_id = self._ids.new_id("msg")
         outgoing = Outgoing(
@@ -73,6 +78,7 @@ class Starts:
             traceparent=draft.traceparent,
             owed=draft.kind != "message",
             wait_id=draft.waiter.id if draft.waiter is not None else "",
+            run_seconds=draft.run_seconds,
             instance_id=self._instance_id,
             queue_seconds=policy.queue_seconds,
             refuse_cycles=policy.refuse_cycles,
@@ -82,7 +88,8 @@ class Starts:
         outgoing.copies = self._copies(draft, facts, outgoing, recipients)
         if draft.waiter is not None:
             if standing.turn is not None and standing.turn.slot:
-                self._check_wait(standing.turn, standing.session_id, outgoing, recipients[0])
+                if draft.kind != TOOL:  # that needs no place but its own
+                    self._check_wait(standing.turn, standing.session_id, outgoing, recipients[0])
                 draft.waiter.slot_turn_id = outgoing.wait_turn_id = standing.turn.id
                 draft.waiter.session_id = standing.session_id
             self._waits.register(outgoing.workspace_id, outgoing.copies[0].turn_id, draft.waiter)
@@ -170,6 +177,7 @@ class Starts:
             opener_kind=outgoing.sender.kind,
             opener_id=outgoing.sender.id,
         )
+        wish.tools = draft.kind == TOOL
         if draft.own_endpoint:
             wish.channel, wish.title = "mcp", title_of(draft.text)
         elif draft.kind == "prompt":

@@ -19,8 +19,8 @@ from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.cancel import Cancels
 from hopline_relay.dead_letters import DeadLetters
 from hopline_relay.domain.batches import rides
-from hopline_relay.domain.deadlock import Runs, stuck
-from hopline_relay.domain.values import MAX_ATTEMPTS, REQUEST_SECONDS, Fault
+from hopline_relay.domain.deadlock import Runs, beside, stuck
+from hopline_relay.domain.values import MAX_ATTEMPTS, REQUEST_SECONDS, TOOL, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.journal import Journal
@@ -126,7 +126,9 @@ class Sweep:
             rows = await self._journal.read(partial(_DUE.all, values={"now": now, "most": _BATCH}))
             again: list[Record] = []
             for row in rows:
-                if row.deadline_at <= now:
+                if row.cause == TOOL:
+                    await self._cancels.fail(row, _TOO_LONG)  # no letter: nobody may call it again
+                elif row.deadline_at <= now:
                     await self._cancels.fail(row, _UNSERVED if row.state == "queued" else _TOO_LONG, "dead")
                 elif row.run_session_id:
                     await self._pull_over(row, again)
@@ -268,15 +270,16 @@ def _graph(connection: Connection, workspace_id: str) -> list[Runs]:
             else each
             for each in targets
         ]
-    return [
-        Runs(
-            row.id,
-            row.agent_id,
-            row.session_id,
-            row.state == "queued",
-            tuple(waits_for.get(row.id, ())),
-            since.get(row.id, 0.0),
-        )
-        for row in rows.values()
-        if row.state == "queued" or (row.state == "running" and not rides(row))
-    ]
+    found = []
+    for row in rows.values():
+        if row.state == "queued" or (row.state == "running" and not rides(row)):
+            turn = Runs(
+                row.id,
+                row.agent_id,
+                row.session_id,
+                row.state == "queued",
+                tuple(waits_for.get(row.id, ())),
+                since.get(row.id, 0.0),
+            )
+            found.append(beside(turn) if row.cause == TOOL else turn)
+    return found

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from google.protobuf import json_format
-from hopline.relay.v1 import escalation_pb2, message_pb2
+from hopline.relay.v1 import escalation_pb2, message_pb2, tool_pb2
 from hopline.runtime.v1.tunnel_pb2 import Call, CallError, CallResult, RelayItem
 from hopline_rpc.calls import CallInfo, detach, set_current_call
 from hopline_rpc.deadlines import Deadlines
@@ -31,6 +31,7 @@ from hopline_relay.servicers.messages import Handed, MessageHandlers, handed
 
 _MESSAGES: Final = message_pb2.DESCRIPTOR.services_by_name["MessageService"].full_name
 _ESCALATIONS: Final = escalation_pb2.DESCRIPTOR.services_by_name["EscalationService"].full_name
+_TOOLS: Final = tool_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
 # The service and the method that each stands for.
 _METHODS: Final = {
     "send": (_MESSAGES, "Send"),
@@ -41,12 +42,14 @@ _METHODS: Final = {
     "take_inbox": (_MESSAGES, "TakeInbox"),
     "ask_owner": (_ESCALATIONS, "AskOwner"),
     "check_escalation": (_ESCALATIONS, "CheckEscalation"),
+    "call_tool": (_TOOLS, "CallTool"),
+    "list_server_tools": (_TOOLS, "ListServerTools"),
 }
 _RULES: Final = {method: rules_of_service(service)[name] for method, (service, name) in _METHODS.items()}
 # Those that need nothing but their batch.
 _QUEUED: Final = frozenset({"send", "reply"})
 # Those that may wait: cancelling them ends the wait. The others are short and run to their end.
-_WAITS: Final = frozenset({"ask", "check", "take_inbox", "ask_owner", "check_escalation"})
+_WAITS: Final = frozenset({"ask", "check", "take_inbox", "ask_owner", "check_escalation", "call_tool"})
 # Results that a worker may still call off because they crossed its CallCanceled.
 _REMEMBERED: Final = 64
 # Outstanding calls of one attachment: enough for each turn to ask two peers, and some.
@@ -120,7 +123,10 @@ class TunnelCalls:
             self._writes.setdefault(call.turn_id, set()).add(work)
 
     def cancel(self, call_id: int) -> None:
-        """End the wait of a call; what it started goes on, and an answer that crossed is delivered again."""
+        """End the wait of a call; what it started goes on, and an answer that crossed is delivered again.
+
+        The call of a tool ends altogether.
+        """
         method, task = self._running.get(call_id, ("", None))
         if task is not None and method in _WAITS:
             task.cancel()
@@ -156,7 +162,7 @@ class TunnelCalls:
     def _queue(self, method: str, call: Call) -> asyncio.Future[None] | None:
         """Queue a send or a reply, and return the future of its answer; None: a task has to look at it."""
         principal = self._at_hand()
-        if principal is None or (call.turn_id and call.turn_id not in self._attachment.held):
+        if principal is None or (call.turn_id and not self._attachment.runs(call.turn_id)):
             return None
         request: Any = getattr(call, method)
         trace, span = self._spans.begin(_path(method), call.traceparent, edge=True)
@@ -232,7 +238,7 @@ class TunnelCalls:
         if method not in _METHODS:
             raise invalid("method", "names what to call")
         info.principal = await self._caller()
-        if call.turn_id and call.turn_id not in self._attachment.held:
+        if call.turn_id and not self._attachment.runs(call.turn_id):
             raise HoplineError("failed_precondition", "the turn this call is made from is not running here")
         request = getattr(call, method)
         check(request)

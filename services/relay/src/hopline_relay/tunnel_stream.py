@@ -23,8 +23,10 @@ from hopline_rpc.telemetry import RpcSpans
 from hopline_rpc.validation import check
 
 from hopline_relay.dispatch import Attachment, Dispatcher, Holding
-from hopline_relay.held import Known
+from hopline_relay.held import Known, ToolRun
 from hopline_relay.servicers.messages import MessageHandlers
+from hopline_relay.tool_runs import ToolRuns
+from hopline_relay.tool_schemas import MAX_TOOLS, Tool, read
 from hopline_relay.tunnel_calls import TunnelCalls
 from hopline_relay.turns import Held, TurnEnd, Turns
 
@@ -45,6 +47,7 @@ class Tunnels:
 
     dispatcher: Dispatcher
     turns: Turns
+    tools: ToolRuns
     handlers: MessageHandlers
     authenticator: Authenticator
     directory: Directory
@@ -94,6 +97,7 @@ class Stream:
             "ended": self._on_ended,
             "call": self._on_call,
             "call_canceled": self._on_call_canceled,
+            "tool_result": self._on_tool_result,
             "heartbeat": self._on_heartbeat,
         }
 
@@ -109,7 +113,10 @@ class Stream:
             self._writing_since = None
             if self._held_back and not self._outbox.congested:
                 self._held_back = False
-                self._dispatcher.wake({seat.attachment.key for seat in self._seats.values()})
+                keys = {seat.attachment.key for seat in self._seats.values()}
+                self._dispatcher.wake(keys)
+                for key in keys:
+                    self._tunnels.tools.queue.place_free(*key)
 
     def send(self, item: pb.RelayItem) -> None:
         """Queue an item; a worker that lets too much pile up loses the stream."""
@@ -221,6 +228,8 @@ class Stream:
         await self._tunnels.ensure_fresh()
         self._require_attachable(principal, item.isolation)
         turns, key = self._tunnels.turns, (principal.workspace_id, principal.id)
+        tools = await read(item.server_tools) if item.server_tools else {}
+        self._require_room_for(key, tools)
         epoch = await turns.attach(*key)
         held = [Held(one.turn_id, one.attempt) for one in item.held]
         with self._dispatcher.handing_over() as canceled:
@@ -235,10 +244,27 @@ class Stream:
                     self._dispatcher.spawn(turns.tunnel_lost(*key, resumed, epoch))
                 raise
             going_on = [one for one in resumed if one not in canceled]
-            self._seat(item, principal, epoch, going_on)
+            self._seat(item, principal, epoch, going_on, tools)
 
-    def _seat(self, item: pb.AttachAgent, principal: Principal, epoch: int, resumed: list[Held]) -> None:
+    def _require_room_for(self, key: tuple[str, str], tools: dict[str, Tool]) -> None:
+        others = self._tunnels.tools.offered(*key)
+        if tools and len(others.keys() | tools.keys()) > MAX_TOOLS:
+            raise HoplineError(
+                "limit_reached",
+                f"the workers of an agent offer at most {MAX_TOOLS} tools together; {len(others)} are there",
+                details={"limit": MAX_TOOLS, "used": len(others)},
+            )
+
+    def _seat(
+        self,
+        item: pb.AttachAgent,
+        principal: Principal,
+        epoch: int,
+        resumed: list[Held],
+        tools: dict[str, Tool],
+    ) -> None:
         attachment = Attachment(item.attachment, principal, epoch, item.max_turns, item.isolation, self)
+        attachment.tools = tools
         attachment.held = {one.turn_id: Holding(one.attempt, accepted=True) for one in resumed}
 
         async def caller() -> Principal:
@@ -273,6 +299,8 @@ class Stream:
         )
         self._heard = self._clock.monotonic()
         self._dispatcher.add(attachment)
+        if tools:
+            self._tunnels.tools.queue.place_free(*attachment.key)
         self._watch_credential(seat)
 
     def _require_attachable(self, principal: Principal, isolation: str) -> None:
@@ -312,6 +340,7 @@ class Stream:
             seat.alarm.cancel()
         seat.calls.end()
         self._dispatcher.remove(seat.attachment)
+        self._tunnels.tools.lost(seat.attachment)
 
     def _on_detach(self, item: pb.DetachAgent) -> None:
         self._attaching.pop(item.attachment, None)
@@ -414,6 +443,20 @@ class Stream:
                 )
             )
         )
+
+    def _on_tool_result(self, item: pb.ToolResult) -> None:
+        seat = self._seats.get(item.attachment)
+        run = self._tunnels.tools.run_of(seat.attachment, item.call_id) if seat is not None else None
+        if seat is not None and run is not None:
+            run.stopped = True  # said twice it counts once
+            task = self._dispatcher.spawn(self._end_tool(seat, run, item))
+            self._ends.add(task)
+            task.add_done_callback(self._ends.discard)
+
+    async def _end_tool(self, seat: _Seat, run: ToolRun, item: pb.ToolResult) -> None:
+        while writes := seat.calls.writes_of(run.turn_id):
+            await asyncio.wait(set(writes))
+        await self._tunnels.tools.ended(run, item)
 
     def _on_heartbeat(self, item: pb.Heartbeat) -> None:
         self.send(pb.RelayItem(heartbeat=item))

@@ -15,7 +15,7 @@ from hopline_relay.batching import Batcher
 from hopline_relay.cancel import Cancels
 from hopline_relay.claims import Claims
 from hopline_relay.domain.batches import held_by_worker
-from hopline_relay.domain.values import LEASE_SECONDS, Actor, Fault
+from hopline_relay.domain.values import LEASE_SECONDS, TOOL, Actor, Fault
 from hopline_relay.endings import Ending, Endings, final_answer
 from hopline_relay.held import CancelOutcome, ClaimedTurn, ClaimWish, Held, TurnEnd
 from hopline_relay.journal import Journal
@@ -256,6 +256,7 @@ def _still_held(
             and row.agent_id == agent_id
             and row.state == "running"
             and held_by_worker(row)
+            and row.cause != TOOL
             and row.attempt == each.attempt
             and epoch in (None, row.epoch)
         ):

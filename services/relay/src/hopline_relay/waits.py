@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hopline_rpc.clock import Clock
 from hopline_store import after_commit
 
-from hopline_relay.domain.deadlock import Runs, stuck
+from hopline_relay.domain.deadlock import Runs, beside, stuck
 from hopline_relay.domain.values import Fault
 from hopline_relay.journal import Journal
 from hopline_relay.store import waiting
@@ -101,6 +101,8 @@ class Waits:
         self._waiters: dict[tuple[str, str], list[Waiter]] = defaultdict(list)
         # Calls whose turns stand still, by workspace and agent.
         self._blocked: dict[tuple[str, str], list[Waiter]] = {}
+        # The turns here that are calls of tools.
+        self.tool_turns: set[str] = set()
 
     def block(self, waiter: Waiter, blocked: Blocked) -> None:
         """Note that the turn which the call comes from stands still until `unblock`."""
@@ -143,6 +145,7 @@ class Waits:
             Runs(each.turn_id, each.agent_id, each.session_id, queued=False, waits_for=tuple(targets))
             for each, targets in still.values()
         ]
+        graph = [beside(turn) if turn.id in self.tool_turns else turn for turn in graph]
         agents = {turn.agent for turn in graph}
         places = {agent: count for agent in agents if (count := places_of(workspace_id, agent)) > 0}
         return any(turn.id == asking.turn_id for turn in stuck(graph, places))

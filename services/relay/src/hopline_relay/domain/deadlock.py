@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,11 @@ class Runs:
     queued: bool
     waits_for: tuple[str, ...] = ()
     since: float = 0.0
+
+
+def beside(turn: Runs) -> Runs:
+    """Return the call of a tool: it runs at places of its own, beside the turns of its session."""
+    return replace(turn, agent=f"{turn.agent}/tools", session=turn.id)
 
 
 def stuck(turns: Sequence[Runs], places: Mapping[str, int]) -> list[Runs]:

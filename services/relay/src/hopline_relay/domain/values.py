@@ -9,7 +9,9 @@ TurnState = Literal["queued", "running", "completed", "failed", "canceled"]
 DeliveryState = Literal[
     "queued", "delivered", "taken", "answered", "done", "failed", "dead", "vetoed", "withdrawn"
 ]
-MessageKind = Literal["message", "ask", "prompt", "reply", "answer", "notice", "question", "owner_answer"]
+MessageKind = Literal[
+    "message", "ask", "prompt", "reply", "answer", "notice", "question", "owner_answer", "tool"
+]
 PartyKind = Literal["agent", "user", "mesh"]
 
 # A lease of a turn on a tunnel, and how long a worker whose stream broke may take to come back.
@@ -25,6 +27,9 @@ DEFAULT_PAGE: Final = 50
 TITLE_LENGTH: Final = 60
 # Messages that carry something back: they start nothing of their sender's own.
 ANSWERS: Final = frozenset({"reply", "answer", "notice", "owner_answer"})
+# The call of a server tool, and its turn. Such a turn is never queued and never tried again, runs beside the
+# turns of its session, and its result is told to whoever called or, once that one has gone, to nobody.
+TOOL: Final = "tool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +70,10 @@ def extend_chain(chain: str, sender_id: str, agent_id: str) -> str:
     return " ".join(part for part in (chain or sender_id, agent_id) if part)
 
 
-def session_title(name: str, number: int) -> str:
-    """Return the title of the session in which an agent hears from `name`."""
-    return f"From {name}" if number == 1 else f"From {name} ({number})"
+def session_title(name: str, number: int, *, tools: bool = False) -> str:
+    """Return the title of the session in which an agent hears from `name`, or of the calls of its tools."""
+    title = f"Tools for {name}" if tools else f"From {name}"
+    return title if number == 1 else f"{title} ({number})"
 
 
 def title_of(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hopline.relay.v1 import escalation_pb2
+from hopline.relay.v1 import escalation_pb2, tool_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1.message_pb2_grpc import MessageServiceServicer
 from hopline_rpc import telemetry
@@ -21,6 +21,7 @@ from hopline_relay.inbox import Inbox
 from hopline_relay.questions import Question, Questions
 from hopline_relay.sends import Sends
 from hopline_relay.threads import Threads
+from hopline_relay.tools import ToolOffers, Tools
 from hopline_relay.view import Views
 
 _DEFAULT_INBOX = 50
@@ -51,14 +52,25 @@ class MessageHandlers:
 
     `turn_id` is the running turn that a call over a tunnel is made from: then the caller's session is
     that turn's. Each raises HoplineError. Cancelling `ask`, `check` or `take_inbox` ends the wait, never
-    the work.
+    the work; cancelling `call_tool` ends both.
     """
 
-    def __init__(self, sends: Sends, asks: Asks, questions: Questions, inbox: Inbox, views: Views) -> None:
+    def __init__(
+        self,
+        sends: Sends,
+        asks: Asks,
+        questions: Questions,
+        inbox: Inbox,
+        tools: Tools,
+        offers: ToolOffers,
+        views: Views,
+    ) -> None:
         self._sends = sends
         self._asks = asks
         self._questions = questions
         self._inbox = inbox
+        self._tools = tools
+        self._offers = offers
         self._views = views
 
     async def send(
@@ -218,6 +230,20 @@ class MessageHandlers:
             turn_id=turn_id,
         )
         return escalation_pb2.CheckEscalationResponse(escalation=found)
+
+    async def call_tool(
+        self, principal: Principal, request: tool_pb2.CallToolRequest, *, turn_id: str = ""
+    ) -> tool_pb2.CallToolResponse:
+        """Run a tool of another agent."""
+        self._inbox.touch(principal)
+        return await self._tools.call(principal, request, turn_id)
+
+    async def list_server_tools(
+        self, principal: Principal, request: tool_pb2.ListServerToolsRequest, *, turn_id: str = ""
+    ) -> tool_pb2.ListServerToolsResponse:
+        """List the tools of another agent."""
+        self._inbox.touch(principal)
+        return self._offers.list_tools(principal, request)
 
     def lost(self, principal: Principal, handed: Handed) -> None:
         """Deliver again what a call returned and its caller never received."""

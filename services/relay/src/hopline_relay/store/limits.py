@@ -9,7 +9,7 @@ from hopline_directory.records import Policy
 from sqlalchemy import bindparam, select, update
 
 from hopline_relay.domain.batches import rides
-from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS
+from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS, TOOL
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import QUEUED, RUNNING, turns
 from hopline_relay.store.sql import Record, Statement
@@ -61,8 +61,10 @@ def renew(
     rows = []
     for row in running:
         lease = book.now + LEASE_SECONDS
-        if rides(row):
-            lease = row.deadline_at + ahead  # it ends with the turn that it rides along with
+        if rides(row) or row.cause == TOOL:
+            lease = (
+                row.deadline_at + ahead
+            )  # it ends with the turn that it rides along with, or with its call
         elif row.run_session_id:
             lease = min(row.lease_until + ahead, book.now + PULL_LEASE_SECONDS)
         deadline = min(row.deadline_at + ahead, book.now + policy_of(row.workspace_id).turn_seconds)

@@ -68,6 +68,8 @@ class Outgoing:
     wait_id: str = ""
     # The turn that is blocked meanwhile: the one that the call names, never one that merely runs beside it.
     wait_turn_id: str = ""
+    # The call of a tool: how long it may run.
+    run_seconds: float = 0.0
     instance_id: str = ""
     queue_seconds: float
     # What each turn that it queues costs, in millionths of a credit.

@@ -45,11 +45,13 @@ class SessionWish:
     opener_session_id: str = ""
     # A session of its own, with this title, which is found by its id alone.
     title: str = ""
+    # That of the calls of its tools, beside the one for messages.
+    tools: bool = False
 
     @property
     def pair(self) -> str:
         """The agent and for whom the session is."""
-        return f"{self.agent_id}/{self.peer_id}"
+        return f"{self.agent_id}/{self.peer_id}/tools" if self.tools else f"{self.agent_id}/{self.peer_id}"
 
 
 def settle(book: Book, wishes: Sequence[SessionWish]) -> None:
@@ -68,7 +70,8 @@ def settle(book: Book, wishes: Sequence[SessionWish]) -> None:
                 numbers = known[wish.pair]
                 number = lowest_free({number: _taken(row) for number, row in numbers.items()})
                 if number not in numbers:
-                    title = "Inbox" if channel == "mcp" else session_title(wish.peer_name, number)
+                    title = session_title(wish.peer_name, number, tools=wish.tools)
+                    title = "Inbox" if channel == "mcp" else title
                     fresh.append(_row(book, wish, title, number))
                     numbers[number] = record(sessions, fresh[-1])
                 wish.found = numbers[number]

@@ -1,6 +1,7 @@
 """Turns that start in the transaction that queues them, at the places that were offered to them.
 
-One starts if it is the next one of its agent: nothing that could run now stands in the queue before it.
+One starts if it is the next one of its agent: nothing that could run now stands in the queue before it. A
+call of a tool runs beside them.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hopline_relay.held import Offer, Pull
+from hopline_relay.domain.values import TOOL
+from hopline_relay.held import Offer, Pull, ToolRun
 from hopline_relay.store import queues
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
@@ -27,13 +29,22 @@ def decide(book: Book, queued: Sequence[tuple[Outgoing, Copy]], rows: Sequence[d
     if not offers:
         return
     waiting, ready = queues.waiting(
-        book.connection, {(workspace_id, copy.id) for workspace_id, copy in offers}
+        book.connection,
+        {
+            (workspace_id, copy.id)
+            for workspace_id, copy in offers
+            if copy.offer is not None and not isinstance(copy.offer.place, ToolRun)
+        },
     )
     holds = _pulls_in(book, offers)
     taken: set[Key] = set()
     for (message, copy), row in zip(queued, rows, strict=True):
         agent, session = (message.workspace_id, copy.id), (message.workspace_id, copy.session_id)
         offer = copy.offer
+        if offer is not None and isinstance(offer.place, ToolRun):
+            copy.start = _start(book, offer, row, holds)
+            row.update(turn_store.running(copy.start, offer.instance_id))
+            continue
         pulled = offer is not None and isinstance(offer.place, Pull)
         if offer is not None and agent not in (waiting if pulled else ready):
             copy.start = _start(book, offer, row, holds)
@@ -49,7 +60,12 @@ def decide(book: Book, queued: Sequence[tuple[Outgoing, Copy]], rows: Sequence[d
 def begin(book: Book, starts: Sequence[Start]) -> None:
     """Hold the sessions of turns whose rows were written as running, and note their starts."""
     turn_store.hold_sessions(
-        book.connection, [start for start in starts if not start.batch_id or start.batch_id == start.row.id]
+        book.connection,
+        [
+            start
+            for start in starts
+            if (not start.batch_id or start.batch_id == start.row.id) and start.row.cause != TOOL
+        ],
     )
     for start in starts:
         turn_store.note_start(book, start)

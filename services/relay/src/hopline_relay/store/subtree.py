@@ -19,7 +19,7 @@ from hopline_relay.store.sql import Record
 
 _LIVE: Final = ("queued", "running")
 # A worker that fails its own turn leaves alone what it asked for: the answers come as messages.
-_OWN_FAILURES: Final = ("turn_failed", "invalid_argument")
+_OWN_FAILURES: Final = ("turn_failed", "tool_failed", "invalid_argument")
 # A chain is bounded by the depth rail.
 _LONGEST: Final = 64
 _above = turns.alias("above")

@@ -12,7 +12,7 @@ from typing import Any
 
 from hopline_rpc.errors import HoplineError
 
-from hopline_relay.domain.values import extend_chain
+from hopline_relay.domain.values import TOOL, extend_chain
 from hopline_relay.store import entering, starting
 from hopline_relay.store import sessions as session_store
 from hopline_relay.store.book import Book
@@ -222,6 +222,8 @@ def _request_row(book: Book, message: Outgoing) -> dict[str, Any]:
 
 def _note(book: Book, message: Outgoing, copy: Copy) -> None:
     details: dict[str, Any] = {"kind": message.kind, "depth": message.depth, "root_id": message.root_id}
+    if message.kind == TOOL:
+        details["tool"] = message.subject
     if message.cycle and copy.id in message.cycle.split(" "):
         details["cycle"] = message.cycle.split(" ")
     book.note(
