@@ -62,6 +62,8 @@ class Actions:
         # Accepted messages by request id, attempts given to workers.
         self.accepted: dict[str, str] = {}
         self.given: set[tuple[str, int]] = set()
+        # Sessions that somebody was told of, with whose they are.
+        self.opened: list[tuple[str, str]] = []
         self.broken: list[str] = []
         self.number = 0
 
@@ -207,9 +209,13 @@ class Actions:
             wait_seconds=self.rng.choice((0, 0, 5, 50)),
             request_id=self._request_id(),
             caller_session_id=self._session(memory),
+            own_endpoint=self.number % 4 == 0,
         )
         if self.rng.random() < 0.2 and memory.peer_sessions:
             request.session_id = self.some(memory.peer_sessions)
+        elif request.own_endpoint and self.opened and self.rng.random() < 0.3:
+            # Whoever has opened it, and hardly ever the one that asks.
+            request.session_id, request.agent = self.rng.choice(self.opened)
         what = f"asks {peer.name}, waiting {request.wait_seconds} s"
         self.call(agent.name, what, agent.messages.Ask(request), lambda a: self._seen(agent, a.turn))
 
@@ -219,6 +225,8 @@ class Actions:
         memory.keep(memory.asked, view.turn_id)
         memory.keep(memory.threads, view.thread_id)
         memory.keep(memory.peer_sessions, view.session_id)
+        self.opened.append((view.session_id, view.agent.id))
+        del self.opened[:-_KEPT]
         self.story.did[f"turn seen {pb.TurnStatus.Name(view.status)[12:].lower()}"] += 1
 
     def check(self) -> None:
@@ -512,6 +520,7 @@ class Actions:
         prompt = session_pb2.PromptRequest(
             agent=agent.id, text=self._text(), wait_seconds=self.rng.choice((0, 20))
         )
+        prompt.own_endpoint = self.number % 2 == 0
         if memory.peer_sessions and self.rng.random() < 0.3:
             prompt.session_id = self.rng.choice(memory.peer_sessions)
         self.call(

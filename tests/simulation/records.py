@@ -287,9 +287,20 @@ class Records:
         require(not left, f"questions that never ended: {left}")
         require(not self._quotas.running, f"slots that never came back: {sorted(self._quotas.running)}")
         require(not self._quotas.queued, f"queued for ever: {sorted(self._quotas.queued)}")
+        self._look_at_bound_sessions()
         self._look_at_sums()
         self._look_at_the_chain()
         self._look_at_workspaces()
+
+    def _look_at_bound_sessions(self) -> None:
+        """What came in through an agent's own endpoint is that of whoever opened its session."""
+        strangers = self.query(
+            "SELECT turns.id, turns.caused_by_id, sessions.id AS session_id, sessions.opened_by_id "
+            "FROM sessions JOIN turns ON turns.session_id = sessions.id "
+            "WHERE sessions.channel = 'mcp' AND sessions.number = 0 "
+            "AND turns.cause IN ('ask', 'prompt') AND turns.caused_by_id <> sessions.opened_by_id"
+        )
+        require(not strangers, f"prompted in somebody else's session: {[dict(row) for row in strangers]}")
 
     def _look_at_the_chain(self) -> None:
         """Every event is sealed, once, as it stands."""

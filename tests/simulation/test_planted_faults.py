@@ -11,7 +11,7 @@ from hopline_directory import rules as directory_rules
 from hopline_quota.domain import rails
 from hopline_quota.domain.values import Begin
 from hopline_quota.store.memory import MemoryStore
-from hopline_relay import admission, endings, refusals
+from hopline_relay import admission, endings, refusals, starts
 from hopline_relay.store import debting, entering, seals, seeding, subtree
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.schema import audit_events
@@ -126,9 +126,14 @@ def cancels_end_one_turn_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(subtree, "below", lambda *_, **__: [])
 
 
+def sessions_bound_to_nobody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(starts, "_may_prompt_in", lambda draft, session: True)
+
+
 @pytest.mark.parametrize(
     "fault",
     [
+        sessions_bound_to_nobody,
         reach_ignored,
         workspaces_crossed,
         depth_off_by_one,
