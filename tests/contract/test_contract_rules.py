@@ -21,8 +21,10 @@ NEEDED = {
     "hopline.relay.v1.DelegationService",
     "hopline.relay.v1.EscalationService",
     "hopline.relay.v1.MessageService",
+    "hopline.relay.v1.ScheduleService",
     "hopline.relay.v1.SessionService",
     "hopline.relay.v1.ToolService",
+    "hopline.relay.v1.WebhookService",
     "hopline.runtime.v1.TunnelService",
 }
 # Whoever has no credential yet needs these to get one, or to check one.

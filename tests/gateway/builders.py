@@ -28,6 +28,8 @@ from hopline.relay.v1 import (
     message_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
+    webhook_pb2,
+    webhook_pb2_grpc,
 )
 from hopline_directory import not_found
 from hopline_gateway.app import SERVICE, Gateway
@@ -178,6 +180,7 @@ class Relay(
     session_pb2_grpc.SessionServiceServicer,
     delegation_pb2_grpc.DelegationServiceServicer,
     escalation_pb2_grpc.EscalationServiceServicer,
+    webhook_pb2_grpc.WebhookServiceServicer,
     usage_pb2_grpc.UsageServiceServicer,
 ):
     """Relay and quota: notes what comes in and answers by script (`relay.script["Ask"] = ...`)."""
@@ -227,6 +230,10 @@ class Relay(
 
     async def AskOwner(self, request: Any, context: Any) -> Any:
         return await self._answer("AskOwner", request, context, lambda _: owner_answered())
+
+    async def DeliverWebhook(self, request: Any, context: Any) -> Any:
+        answer = webhook_pb2.DeliverWebhookResponse(turn=queued())
+        return await self._answer("DeliverWebhook", request, context, lambda _: answer)
 
     async def ListThreads(self, request: Any, context: Any) -> Any:
         thread = message_pb2.Thread(
@@ -328,6 +335,12 @@ def owner_answered(
     )
     found.ended_by.name = "alice"
     return escalation_pb2.AskOwnerResponse(escalation=found)
+
+
+def queued() -> message_pb2.TurnView:
+    return message_pb2.TurnView(
+        status=message_pb2.TURN_STATUS_QUEUED, session_id="ses_1", turn_id="trn_1", thread_id="thr_1"
+    )
 
 
 def completed(reply: str = "sunny") -> message_pb2.TurnView:
@@ -447,6 +460,7 @@ async def running(
     servers[1].add(session_pb2_grpc.add_SessionServiceServicer_to_server, relay)
     servers[1].add(delegation_pb2_grpc.add_DelegationServiceServicer_to_server, relay)
     servers[1].add(escalation_pb2_grpc.add_EscalationServiceServicer_to_server, relay)
+    servers[1].add(webhook_pb2_grpc.add_WebhookServiceServicer_to_server, relay)
     servers[2].add(usage_pb2_grpc.add_UsageServiceServicer_to_server, relay)
     token = registry.agent("me")
     wiring = Wiring(

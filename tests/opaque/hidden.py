@@ -14,6 +14,7 @@ from hopline.registry.v1.identity_pb2 import (
 )
 from hopline.relay.v1.delegation_pb2 import GetTurnRequest
 from hopline.relay.v1.message_pb2 import AskRequest
+from hopline.relay.v1.schedule_pb2 import AddScheduleRequest
 
 from tests.support.mesh_process import Agent, Space
 
@@ -94,6 +95,10 @@ async def hide(space: Space) -> Asker:
         "between others": await _token(space, "three"),
         "of a deleted agent": await _token(space, "gone01"),
     }
+    schedules = {
+        "between others": await _schedule(space, "three"),
+        "of a deleted agent": await _schedule(space, "gone01"),
+    }
     rename = UpdateAgentRequest(agent_ref=agents["former"].id, agent=AgentMessage(name="latter"))
     rename.update_mask.paths.append("name")
     await space.admin.agents.UpdateAgent(rename)
@@ -106,18 +111,24 @@ async def hide(space: Space) -> Asker:
         questions["another workspace"] = await client.ask_owner("well?", wait_seconds=0)
         roots["another workspace"] = await _root(elsewhere, asked["another workspace"].turn_id)
         tokens["another workspace"] = await _token(elsewhere, "abroad")
+        schedules["another workspace"] = await _schedule(elsewhere, "abroad")
     ids = {why: agents[name].id if name in agents else NO_ID for why, name in HIDDEN.items()}
     things: dict[str, dict[str, str]] = {}
     for field in THINGS:
         things[field] = {why: getattr(each, field) for why, each in asked.items()}
     things["escalation_id"] = {why: each.id for why, each in questions.items()}
-    things |= {"root_id": roots, "token_id": tokens}
+    things |= {"root_id": roots, "token_id": tokens, "schedule_id": schedules}
     for of in things.values():
         of["never there"] = of["between others"][:4] + NEVER
     found = Asker(space, asker, bob, ids, things)
     request = AskRequest(agent="friend", text="well?", wait_seconds=0, own_endpoint=True)
     found.bound = (await space.stubs(three.token).messages.Ask(request)).turn.session_id
     return found
+
+
+async def _schedule(space: Space, agent: str) -> str:
+    request = AddScheduleRequest(agent=agent, cron="0 5 * * *", text="well?")
+    return str((await space.admin.schedules.AddSchedule(request)).schedule.id)
 
 
 async def _root(space: Space, turn_id: str) -> str:

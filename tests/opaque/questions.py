@@ -31,6 +31,7 @@ _THINGS = {
     "escalation_id": "escalation_id",
     "root_id": "root_id",
     "token_id": "token_id",
+    "schedule_id": "schedule_id",
 }
 # Fields of a message within a request that name an agent.
 _WITHIN = {"UpdateAgent": ("parent_agent_id", "reach", "connections")}
@@ -47,7 +48,7 @@ _NO_SECRET = {
     "reach": "asked for where an agent is changed",
 }
 # What else has to stand in a request, by the field's name.
-_FILLING: dict[str, Any] = {"text": "well?", "user": "alice", "role": 1, "name": "x"}
+_FILLING: dict[str, Any] = {"text": "well?", "user": "alice", "role": 1, "name": "x", "cron": "0 5 * * *"}
 # How fields are called that name something.
 _REFERS = re.compile(r"(^|_)(agents?|agent_ref|users?|to|reach|ids?|threads?|sessions?|turns?)$")
 _SERVED = {"registry": "registry", "relay": "relay", "quota": "quota"}

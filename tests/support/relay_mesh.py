@@ -28,7 +28,9 @@ from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceStub
 from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
 from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
+from hopline.relay.v1.schedule_pb2_grpc import ScheduleServiceStub
 from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
+from hopline.relay.v1.webhook_pb2_grpc import WebhookServiceStub
 from hopline_quota.app import SERVICE as QUOTA
 from hopline_registry.app import SERVICE as REGISTRY
 from hopline_relay.app import SERVICE as RELAY
@@ -132,6 +134,16 @@ class Caller:
     def letters(self) -> Any:
         """DeadLetterService."""
         return DeadLetterServiceStub(self._channel("relay"))
+
+    @property
+    def schedules(self) -> Any:
+        """ScheduleService."""
+        return ScheduleServiceStub(self._channel("relay"))
+
+    @property
+    def webhooks(self) -> Any:
+        """WebhookService."""
+        return WebhookServiceStub(self._channel("relay"))
 
     @property
     def audit(self) -> Any:
@@ -372,6 +384,11 @@ class RelayMesh:
         """Return what is left of what was paid in."""
         found = await self.admin.credits.GetBalance(credit_pb2.GetBalanceRequest())
         return str(found.credits.balance)
+
+    @property
+    def service(self) -> Caller:
+        """A process of the mesh, such as the gateway."""
+        return Caller(self, "", self._token)
 
     async def pause(self, agent: Caller) -> None:
         """Pause an agent."""

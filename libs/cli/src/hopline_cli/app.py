@@ -19,9 +19,11 @@ from hopline_cli.commands import (
     owner,
     root,
     run,
+    schedules,
     talk,
     trace,
     verify,
+    webhooks,
 )
 from hopline_cli.output import report
 from hopline_cli.verbs import REFUSED, USAGE
@@ -47,6 +49,8 @@ app.add_typer(manage.policy, name="policy")
 app.add_typer(credit.app, name="credits")
 app.add_typer(root.app, name="root")
 app.add_typer(dead.app, name="dead")
+app.add_typer(schedules.app, name="schedule")
+app.add_typer(webhooks.app, name="webhook")
 app.add_typer(talk.app)
 app.add_typer(look.app)
 look.threads.add_typer(export.threads)

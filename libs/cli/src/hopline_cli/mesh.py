@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceAsyncStub
     from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceAsyncStub
     from hopline.relay.v1.message_pb2_grpc import MessageServiceAsyncStub
+    from hopline.relay.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
     from hopline.relay.v1.session_pb2_grpc import SessionServiceAsyncStub
+    from hopline.relay.v1.webhook_pb2_grpc import WebhookServiceAsyncStub
 
 PAGE: Final = 200
 
@@ -151,6 +153,20 @@ class Mesh:
         from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceStub
 
         return DeadLetterServiceStub(self.channel("relay"))
+
+    @property
+    def schedules(self) -> ScheduleServiceAsyncStub:
+        """Schedules."""
+        from hopline.relay.v1.schedule_pb2_grpc import ScheduleServiceStub
+
+        return ScheduleServiceStub(self.channel("relay"))
+
+    @property
+    def webhooks(self) -> WebhookServiceAsyncStub:
+        """Incoming webhooks."""
+        from hopline.relay.v1.webhook_pb2_grpc import WebhookServiceStub
+
+        return WebhookServiceStub(self.channel("relay"))
 
     @property
     def events(self) -> AuditServiceAsyncStub:

@@ -16,7 +16,9 @@ from hopline.relay.v1 import (
     delegation_pb2,
     escalation_pb2,
     message_pb2,
+    schedule_pb2,
     session_pb2,
+    webhook_pb2,
 )
 from hopline_rpc.clock import from_timestamp, rfc3339
 
@@ -253,7 +255,7 @@ def read_mark(value: message_pb2.ReadMark) -> Json:
 
 
 def session(value: session_pb2.Session) -> Json:
-    """Return `{id, agent, title, channel, state, opened_by, ...}`."""
+    """Return `{id, agent, title, channel, state, opened_by, opened, opened_count, ...}`."""
     opened = value.opened_by
     return {
         "id": value.id,
@@ -267,8 +269,59 @@ def session(value: session_pb2.Session) -> Json:
             "name": opened.name,
             "session_id": opened.session_id or None,
         },
+        "opened": [_linked(each) for each in value.opened],
+        "opened_count": value.opened_count,
         "created_at": time(value, "created_at"),
         "last_at": time(value, "last_at"),
+    }
+
+
+def _linked(value: session_pb2.LinkedSession) -> Json:
+    """Return a session at the other end; all but the agent's name is null where it may not be known."""
+    return {
+        "session_id": value.id or None,
+        "agent": party(value.agent),
+        "title": value.title or None,
+        "state": value.state or None,
+    }
+
+
+def schedule(value: schedule_pb2.Schedule) -> Json:
+    """Return a schedule with all that is known of it."""
+    problem = value.problem
+    return {
+        "id": value.id,
+        "agent": party(value.agent),
+        "name": value.name,
+        "cron": value.cron,
+        "timezone": value.timezone,
+        "text": value.text,
+        "state": enum(schedule_pb2.ScheduleState, "SCHEDULE_STATE_", value.state),
+        "author": party(value.author),
+        "created_at": time(value, "created_at"),
+        "next_at": time(value, "next_at"),
+        "fired_at": time(value, "fired_at"),
+        "turn_id": value.turn_id or None,
+        "session_id": value.session_id or None,
+        "fired": value.fired,
+        "skipped": value.skipped,
+        "problem": {"code": problem.code, "message": problem.message, "at": time(problem, "at")}
+        if value.HasField("problem")
+        else None,
+    }
+
+
+def webhook(value: webhook_pb2.Webhook, gateway: str) -> Json:
+    """Return a webhook with its address; never its secret."""
+    return {
+        "agent": party(value.agent),
+        "name": value.name,
+        "path": value.path,
+        "url": f"{gateway.rstrip('/')}{value.path}",
+        "author": party(value.author),
+        "created_at": time(value, "created_at"),
+        "rotated_at": time(value, "rotated_at"),
+        "old_until": time(value, "old_until"),
     }
 
 

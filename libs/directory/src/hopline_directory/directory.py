@@ -124,6 +124,11 @@ class Directory:
         """Return the agents of a workspace that are not deleted, in order of slug."""
         return self._workspace(workspace_id).everyone().ordered
 
+    def called(self, slug: str) -> list[AgentRecord]:
+        """Return the agents of this slug, of any workspace and state, that are not deleted."""
+        views = (workspace.everyone() for workspace in self._state.workspaces.values())
+        return [agent for view in views if (agent := view.slugs.get(slug)) is not None]
+
     def agent_ids(self, workspace_id: str) -> list[str]:
         """Return the ids of all agents that a workspace has or had."""
         return list(self._workspace(workspace_id).agents)

@@ -28,6 +28,9 @@ Point = Literal[
     "relay.answer_admitted",
     "relay.ended",
     "relay.told",
+    # A time of a schedule, before its turn is sent and once that is on disk.
+    "schedule.due",
+    "schedule.fired",
     # A question to an owner, and its answer.
     "escalation.asked",
     "escalation.ended",

@@ -24,6 +24,7 @@ from hopline_gateway.server import ToolServer
 from hopline_gateway.sessions_api import SessionsApi
 from hopline_gateway.settings import GatewaySettings
 from hopline_gateway.waits import Waits
+from hopline_gateway.webhooks import webhook_routes
 
 DEFAULT_PORT: Final = 7400
 _SERVICES: Final = ("registry", "relay", "quota", "console")
@@ -71,12 +72,19 @@ class Gateway:
                 *sessions_api.routes(
                     self._addressed, SessionsApi(self._mesh, self.waits, self._settings.body_seconds)
                 ),
+                *webhook_routes(
+                    self._mesh.webhooks,
+                    self.waits,
+                    self._settings.body_seconds,
+                    agent=self._settings.single,
+                ),
             ],
             authenticator=self._guard.authenticator,
             hosts=self._settings.hosts(bind),
             origins=self._settings.origins(),
             endpoints=self.endpoints,
             ready=self.ready,
+            single=bool(self._settings.single),
         )
         listener = Listener(app, self._settings)
         self._url = await listener.start(bind)

@@ -55,29 +55,30 @@ def check_is_json(headers: Headers) -> None:
 
 async def read_body(scope: Scope, receive: Receive, seconds: float) -> Body:
     """Read and parse a body; raises BadBody, or ClientDisconnect when the client is gone."""
-    return _parse(await _read_in_time(scope, receive, seconds))
+    return _parse(await read_raw(scope, receive, seconds))
 
 
 async def read_json(scope: Scope, receive: Receive, seconds: float) -> tuple[Any, bool]:
     """Read a body that is plain JSON; and tell whether halves of surrogate pairs were replaced in it."""
-    raw = await _read_in_time(scope, receive, seconds)
+    raw = await read_raw(scope, receive, seconds)
     value = _decode(raw)
     whole = _without_halves(raw, value)
     return (value, False) if whole is None else (json.loads(whole), True)
 
 
-async def _read_in_time(scope: Scope, receive: Receive, seconds: float) -> bytes:
+async def read_raw(scope: Scope, receive: Receive, seconds: float, most: int = MAX_BODY) -> bytes:
+    """Read a body of at most so many bytes; raises BadBody, or ClientDisconnect when the client is gone."""
     try:
         async with asyncio.timeout(seconds):
-            return await _read(scope, receive)
+            return await _read(scope, receive, most)
     except TimeoutError:
         raise BadBody(408, f"the body did not arrive within {seconds:g} s") from None
 
 
-async def _read(scope: Scope, receive: Receive) -> bytes:
+async def _read(scope: Scope, receive: Receive, most: int) -> bytes:
     for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > MAX_BODY:
-            _too_large()
+        if name == b"content-length" and value.isdigit() and int(value) > most:
+            _too_large(most)
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -86,15 +87,16 @@ async def _read(scope: Scope, receive: Receive) -> bytes:
             raise ClientDisconnect
         chunk = message.get("body", b"")
         size += len(chunk)
-        if size > MAX_BODY:
-            _too_large()
+        if size > most:
+            _too_large(most)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
 
 
-def _too_large() -> NoReturn:
-    raise BadBody(413, f"the body is larger than {MAX_BODY} bytes (4 MiB)")
+def _too_large(most: int) -> NoReturn:
+    unit = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most >> 10} KiB"
+    raise BadBody(413, f"the body is larger than {most} bytes ({unit})")
 
 
 def _parse(raw: bytes) -> Body:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from hopline_rpc.auth import AUTHORIZATION, WORKSPACE, Authenticator
@@ -29,6 +30,7 @@ from hopline_gateway.mesh import Caller
 from hopline_gateway.refusing import refuse
 from hopline_gateway.server import TRACEPARENT
 from hopline_gateway.toolkit import CALLER
+from hopline_gateway.webhooks import is_delivery
 
 log = logging.getLogger("hopline.gateway")
 
@@ -64,13 +66,20 @@ class HostCheck:
 class Credentials:
     """Lets in who has a credential, before any path is looked at, and notes the caller in the scope."""
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator,
+        without: Callable[[Scope], bool],
+    ) -> None:
         self._app = app
         self._authenticator = authenticator
+        # What comes without a credential, by the shape of its path: its own signature is looked at later.
+        self._without = without
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Authenticate one request."""
-        if scope["type"] != "http" or scope["path"] in PUBLIC:
+        if scope["type"] != "http" or scope["path"] in PUBLIC or self._without(scope):
             await self._app(scope, receive, send)
             return
         try:
@@ -110,8 +119,12 @@ def build_app(
     origins: Sequence[str],
     endpoints: Endpoints,
     ready: Ready,
+    single: bool,
 ) -> Starlette:
-    """Put the application together: `routes` beside what says how the mesh is."""
+    """Put the application together: `routes` beside what says how the mesh is.
+
+    `single`: paths name no agent.
+    """
 
     async def addresses(request: Request) -> Response:
         return JSONResponse(dict(endpoints()))
@@ -150,7 +163,7 @@ def build_app(
         ],
         middleware=[
             Middleware(HostCheck, hosts, origins),
-            Middleware(Credentials, authenticator),
+            Middleware(Credentials, authenticator, partial(is_delivery, single=single)),
         ],
         exception_handlers={404: not_found, 405: wrong_method},
         lifespan=lifespan,

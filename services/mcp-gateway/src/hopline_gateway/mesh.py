@@ -14,6 +14,7 @@ from hopline.relay.v1 import (
     escalation_pb2_grpc,
     message_pb2_grpc,
     session_pb2_grpc,
+    webhook_pb2_grpc,
 )
 from hopline_rpc.auth import AUTHORIZATION
 from hopline_rpc.errors import from_rpc_error
@@ -43,6 +44,8 @@ class Mesh:
         self.sessions = session_pb2_grpc.SessionServiceStub(relay)
         self.delegation = delegation_pb2_grpc.DelegationServiceStub(relay)
         self.escalations = escalation_pb2_grpc.EscalationServiceStub(relay)
+        # Called as this service itself.
+        self.webhooks = webhook_pb2_grpc.WebhookServiceStub(relay)
         self.usage = usage_pb2_grpc.UsageServiceStub(quota)
 
 

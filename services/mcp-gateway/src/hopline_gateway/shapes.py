@@ -10,7 +10,7 @@ from hopline.quota.v1 import credit_pb2, usage_pb2
 from hopline.relay.v1 import escalation_pb2, message_pb2, session_pb2
 from hopline_rpc.clock import from_timestamp, rfc3339
 
-from hopline_gateway.texts import Foreign, OwnersWords
+from hopline_gateway.texts import Foreign, Outside, OwnersWords
 
 Json = dict[str, Any]
 
@@ -97,7 +97,7 @@ def _body(value: message_pb2.Message, sender_kind: str) -> str:
     """Mark a message's text as whose it is: an owner's answer is not some agent's words."""
     if value.escalation_id and sender_kind == "user":
         return OwnersWords(value.body)
-    return Foreign(value.body)
+    return Outside(value.body) if sender_kind == "webhook" else Foreign(value.body)
 
 
 def payload(text: str) -> Any:

@@ -11,7 +11,15 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from hopline_rpc.fence import NOTICE, OWNERS_MARK, OWNERS_NOTICE, draw_boundary, fence
+from hopline_rpc.fence import (
+    NOTICE,
+    OUTSIDE_MARK,
+    OUTSIDE_NOTICE,
+    OWNERS_MARK,
+    OWNERS_NOTICE,
+    draw_boundary,
+    fence,
+)
 
 # A payload is foreign whatever its type; a JSON value cannot carry a mark of its own.
 _PAYLOAD: Final = "payload"
@@ -23,10 +31,21 @@ class Foreign(str):
     __slots__ = ()
 
 
+class Outside(str):
+    """Text that came in by a webhook."""
+
+    __slots__ = ()
+
+
 class OwnersWords(str):
     """What the agent's owner, or who answers for them, said to a question of the agent's."""
 
     __slots__ = ()
+
+
+# Whose words stand between which marks; all else is another agent's.
+_NOTICES: Final[dict[type, str]] = {OwnersWords: OWNERS_NOTICE, Outside: OUTSIDE_NOTICE}
+_MARKS: Final[dict[type, str]] = {OwnersWords: OWNERS_MARK, Outside: OUTSIDE_MARK}
 
 
 def as_text(headline: str, structured: dict[str, Any]) -> str:
@@ -42,7 +61,7 @@ def as_text(headline: str, structured: dict[str, Any]) -> str:
 
 def _fenceable(key: str, value: Any) -> str | None:
     """Return what has to stand inside a fence; None for a value of ours."""
-    if isinstance(value, Foreign | OwnersWords):
+    if isinstance(value, Foreign | Outside | OwnersWords):
         return str(value)
     if key == _PAYLOAD and value is not None:
         return json.dumps(value, ensure_ascii=False)
@@ -54,7 +73,7 @@ def _fenced(mapping: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in mapping.items():
         text = _fenceable(key, value)
         if text is not None:
-            yield (OWNERS_NOTICE if isinstance(value, OwnersWords) else NOTICE), text
+            yield _NOTICES.get(type(value), NOTICE), text
         elif isinstance(value, dict):
             yield from _fenced(value)
         elif isinstance(value, list):
@@ -68,7 +87,7 @@ def _lines(mapping: dict[str, Any], indent: str, boundary: str) -> Iterator[str]
         text = _fenceable(key, value)
         if text is not None:
             yield f"{indent}{key}:"
-            yield fence(text, boundary, OWNERS_MARK if isinstance(value, OwnersWords) else key)
+            yield fence(text, boundary, _MARKS.get(type(value), key))
         elif isinstance(value, dict) and value:
             yield f"{indent}{key}:"
             yield from _lines(value, indent + "  ", boundary)

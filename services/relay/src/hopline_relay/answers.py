@@ -113,8 +113,8 @@ def _back(
     traceparent: str,
     root_id: str = "",
 ) -> Outgoing:
-    if debt.creditor_kind == "user":
-        copy = Copy(kind="user", id=debt.creditor_id, state="taken" if awaited else "delivered")
+    if debt.creditor_kind != "agent":
+        copy = Copy(kind=debt.creditor_kind, id=debt.creditor_id, state="taken" if awaited else "delivered")
     elif awaited:
         copy = Copy(kind="agent", id=debt.creditor_id, state="taken", session_id=debt.creditor_session_id)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 from typing import Final
 
 import grpc.aio
@@ -11,8 +12,10 @@ from hopline.relay.v1.dead_letter_pb2_grpc import add_DeadLetterServiceServicer_
 from hopline.relay.v1.delegation_pb2_grpc import add_DelegationServiceServicer_to_server
 from hopline.relay.v1.escalation_pb2_grpc import add_EscalationServiceServicer_to_server
 from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_server
+from hopline.relay.v1.schedule_pb2_grpc import add_ScheduleServiceServicer_to_server
 from hopline.relay.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
 from hopline.relay.v1.tool_pb2_grpc import add_ToolServiceServicer_to_server
+from hopline.relay.v1.webhook_pb2_grpc import add_WebhookServiceServicer_to_server
 from hopline.runtime.v1.tunnel_pb2_grpc import add_TunnelServiceServicer_to_server
 from hopline_directory import Guard
 from hopline_rpc.ids import IdMaker
@@ -23,6 +26,7 @@ from hopline_store import Database, open_database, private_file
 
 from hopline_relay import recovery
 from hopline_relay.admission import Admission
+from hopline_relay.arrivals import Arrivals
 from hopline_relay.asks import Asks
 from hopline_relay.at_once import AtOnce
 from hopline_relay.audit import Audit
@@ -34,6 +38,7 @@ from hopline_relay.delegations import Delegations
 from hopline_relay.dispatch import Dispatcher
 from hopline_relay.endings import Endings
 from hopline_relay.escalation_ends import EscalationEnds
+from hopline_relay.firings import Firings
 from hopline_relay.handover import HandOver
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
@@ -45,6 +50,7 @@ from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
 from hopline_relay.retention import Retention
 from hopline_relay.roots import Roots
+from hopline_relay.schedules import Schedules
 from hopline_relay.sealing import Sealer
 from hopline_relay.sends import Sends
 from hopline_relay.servicers.audit import AuditServicer
@@ -52,8 +58,10 @@ from hopline_relay.servicers.dead_letters import DeadLetterServicer
 from hopline_relay.servicers.delegations import DelegationServicer
 from hopline_relay.servicers.escalations import EscalationServicer
 from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
+from hopline_relay.servicers.schedules import ScheduleServicer
 from hopline_relay.servicers.sessions import SessionServicer
 from hopline_relay.servicers.tools import ToolServicer
+from hopline_relay.servicers.webhooks import WebhookServicer
 from hopline_relay.sessions import Sessions
 from hopline_relay.settings import DATABASE_FILE, RelaySettings
 from hopline_relay.signals import Signals
@@ -71,6 +79,7 @@ from hopline_relay.turns import Turns
 from hopline_relay.verifying import Verifying
 from hopline_relay.view import Views
 from hopline_relay.waits import Waits
+from hopline_relay.webhooks import Webhooks
 
 # How long workers get to attach elsewhere when the relay goes.
 _DRAIN_SECONDS: Final = 2.0
@@ -151,6 +160,7 @@ class Relay:
         self._departures = recovery.Departures(
             journal, directory, sends, cancels, escalations, turns, signals
         )
+        self.firings = Firings(journal, directory, sends, clock)
         self._takeover = TakeOver(registry, journal, clock)
         self.sealer = Sealer(journal, clock)
         self.retention = Retention(journal, directory, clock)
@@ -160,8 +170,10 @@ class Relay:
         self.server = self._open_server(settings, ids)
         self._tunnels = self._open_tunnels(ids)
         self._add_servicers(asks, cancels, letters, views, pager)
+        self._add_sources(asks, views, pager, ids)
         self._guard.protect(self.server.live)
         self._guard.follower.add_listener(self._departures.changed)
+        self._guard.follower.add_listener(self.firings.changed)
 
     def _open_sends(self, claims: Claims, inboxes: Inboxes, offers: ToolOffers, ids: IdMaker) -> Sends:
         directory, waits, instance_id = self.directory, self.waits, self.journal.instance_id
@@ -247,6 +259,14 @@ class Relay:
         server.add(add_AuditServiceServicer_to_server, AuditServicer(audit, verifying))
         server.add(add_TunnelServiceServicer_to_server, self._tunnels)
 
+    def _add_sources(self, asks: Asks, views: Views, pager: Pager, ids: IdMaker) -> None:
+        journal, directory, clock = self.journal, self.directory, self._clock
+        schedules = Schedules(journal, directory, views, pager, ids, clock, self.firings.wake)
+        self.server.add(add_ScheduleServiceServicer_to_server, ScheduleServicer(schedules))
+        webhooks = Webhooks(journal, directory, views, pager, ids, clock, _webhook_secret)
+        arrivals = Arrivals(journal, directory, asks, clock)
+        self.server.add(add_WebhookServiceServicer_to_server, WebhookServicer(webhooks, arrivals))
+
     async def start(self) -> None:
         """Take over what an earlier process has left, then begin to work."""
         await self._guard.start()
@@ -257,6 +277,7 @@ class Relay:
         await self._cancels.resume([each.id for each in self.directory.workspaces()])
         await self._departures.catch_up()
         await self._escalations.catch_up()
+        await self.firings.catch_up()
         self._started = True
         self._takeover.start()
         self.sealer.start()
@@ -264,6 +285,7 @@ class Relay:
         self.dispatcher.start()
         self.sweep.start()
         self.notices.start()
+        self.firings.start()
 
     async def ready(self) -> bool:
         """Tell whether the store answers and the registry is heard of."""
@@ -284,6 +306,7 @@ class Relay:
         self._closed = True
         await self.server.stop()
         if self._started:
+            await self.firings.close()
             await self.sweep.close()
             await self.notices.close()
             await self._takeover.close()
@@ -305,6 +328,10 @@ class Relay:
             await recovery.end(self.journal)
         await self._guard.close()
         await self._database.close()
+
+
+def _webhook_secret() -> str:
+    return f"whs_{secrets.token_urlsafe(32)}"
 
 
 def _open_store(wiring: Wiring, settings: RelaySettings) -> Database:

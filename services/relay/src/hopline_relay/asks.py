@@ -95,7 +95,7 @@ class Asks:
     async def ask(self, draft: Draft, wait_seconds: int | None) -> pb.TurnView:
         """Send an ask or a prompt, and wait for the end of its turn."""
         seconds = clamp_wait(wait_seconds)
-        waiter = Waiter(self._ids.new_id("wai"), draft.principal.id) if seconds else None
+        waiter = Waiter(self._ids.new_id("wai"), draft.speaker.id) if seconds else None
         draft.waiter = waiter
         sent = None
         outcome = None

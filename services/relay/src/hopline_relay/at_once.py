@@ -21,6 +21,7 @@ from hopline_rpc.faults import point
 from hopline_relay.admission import Admission
 from hopline_relay.claims import Claims
 from hopline_relay.dispatch import Dispatcher
+from hopline_relay.domain.sources import SOURCES
 from hopline_relay.domain.values import LEASE_SECONDS, PULL_LEASE_SECONDS, TOOL
 from hopline_relay.held import ClaimWish, Offer, Pull, ToolRun
 from hopline_relay.inbox import Inbox
@@ -115,8 +116,9 @@ class AtOnce:
                 continue
             for copy in message.copies:
                 pair = (message.workspace_id, message.sender.id, copy.id)
-                # A second one goes into the session of the first; one that names a session may find it busy.
-                if not copy.turn_id or copy.wish is None or pair in pairs:
+                # A second one goes into the session of the first; one that names a session may find it busy,
+                # and so may one of a source, which has but one.
+                if not copy.turn_id or copy.wish is None or copy.wish.channel in SOURCES or pair in pairs:
                     continue
                 pairs.add(pair)
                 if not self._claims.active(message.workspace_id, copy.id):

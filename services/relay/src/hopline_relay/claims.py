@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -18,6 +18,7 @@ from hopline_rpc.principals import Principal
 
 from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.domain.batches import gather, rides
+from hopline_relay.domain.sources import SOURCES
 from hopline_relay.domain.values import ANSWERS, LEASE_SECONDS, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.finding import Found, find
@@ -120,7 +121,7 @@ class Claims:
 
         def may(turn: Record) -> bool:
             message = found.messages[turn.workspace_id, turn.message_id]
-            return may_still(self._directory, turn, message)
+            return may_still(self._directory, turn, message, found.authors)
 
         if not may(row):
             withdrawn.append(row)
@@ -324,13 +325,19 @@ async def given_back(journal: Journal, rows: Sequence[Record]) -> list[quota_pb.
     return items
 
 
-def may_still(directory: Directory, row: Record, message: Record) -> bool:
-    """Tell whether the sender of a queued start may still reach the agent that is to work on it."""
+def may_still(
+    directory: Directory, row: Record, message: Record, authors: Mapping[tuple[str, str], str]
+) -> bool:
+    """Tell whether the sender of a queued start may still reach the agent that is to work on it.
+
+    `authors` say in whose name schedules and webhooks speak; one that is gone speaks in nobody's.
+    """
     if message.kind in ANSWERS:
         return True
-    if message.from_kind == "user":
+    if message.from_kind == "user" or message.from_kind in SOURCES:
         agent = directory.agent(row.workspace_id, row.agent_id)
-        return agent is not None and directory.role_on_agent(message.from_id, agent) >= OPERATOR
+        person = authors.get((row.workspace_id, message.from_id), message.from_id)
+        return agent is not None and directory.role_on_agent(person, agent) >= OPERATOR
     sender = Principal(kind="agent", id=message.from_id, workspace_id=row.workspace_id)
     return directory.may_start_on(sender, row.agent_id)
 

@@ -24,6 +24,7 @@ from hopline_rpc.faults import point
 from hopline_rpc.principals import Principal
 
 from hopline_relay.domain.prompt import Inbound, prompt
+from hopline_relay.domain.sources import SOURCES
 from hopline_relay.held import Known, ToolRun
 from hopline_relay.tool_schemas import Tool
 from hopline_relay.turns import ClaimedTurn, ClaimWish, Held, Turns
@@ -404,7 +405,8 @@ def _inbound(message: Message) -> Inbound:
     sender = getattr(message, "from")
     return Inbound(
         kind=sender.kind,
-        display=sender.display or sender.name,
+        # The kind stands beside it already.
+        display=sender.name if sender.kind in SOURCES else sender.display or sender.name,
         body=message.body,
         payload=message.payload_json,
         message_id=message.id,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_rpc.principals import Principal
 
+from hopline_relay.domain.sources import Firing, Source
 from hopline_relay.store.discharging import Discharge
 from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.waits import Waiter
@@ -40,9 +41,18 @@ class Draft:
     own_endpoint: bool = False
     # The call of a tool: how long it may run.
     run_seconds: float = 0.0
+    # Who speaks where it is not the principal but something that the principal has set up.
+    source: Source | None = None
+    # The time of a schedule that is taken with it.
+    firing: Firing | None = None
     # Filled in by an ask: the chain in which its recipient took part already.
     cycle: str = ""
     _digest: bytes = b""
+
+    @property
+    def speaker(self) -> Principal:
+        """Who says it, as far as counting and remembering go: not who set up what says it."""
+        return self.principal if self.source is None else replace(self.principal, id=self.source.id)
 
     @property
     def digest(self) -> bytes:

@@ -15,6 +15,7 @@ from hopline_relay.store.batches import waiting_in
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.schema import debts, messages, sessions
+from hopline_relay.store.sources import authors_of
 from hopline_relay.store.sql import Record
 
 _MOST: Final = 1000
@@ -32,6 +33,8 @@ class Found:
     debts: dict[tuple[str, str], Record] = field(default_factory=dict)
     # What may ride along, by the turn it waits behind.
     behind: dict[str, list[Record]] = field(default_factory=dict)
+    # In whose name the schedules and webhooks among the senders speak.
+    authors: dict[tuple[str, str], str] = field(default_factory=dict)
     # What waits in the sessions of these turns, where that is more than one.
     queues: dict[str, Sequence[Record]] = field(default_factory=dict)
 
@@ -98,3 +101,4 @@ def load(connection: Connection, found: Found, rows: Sequence[Record]) -> None:
     found.sessions = by_id(connection, sessions, {(row.workspace_id, row.session_id) for row in rows})
     found.messages = by_id(connection, messages, {(row.workspace_id, row.message_id) for row in rows})
     found.copies = copies_of(connection, found.messages)
+    found.authors = authors_of(connection, found.messages.values())

@@ -216,7 +216,8 @@ class Inbox:
                 return pb.TakeInboxResponse()
             mine = []
             for row in rows:
-                if may_still(self._directory, row, found.messages[row.workspace_id, row.message_id]):
+                message = found.messages[row.workspace_id, row.message_id]
+                if may_still(self._directory, row, message, found.authors):
                     mine.append(row)
                 else:
                     await self._endings.end(Ending(withdrawal(row)))

@@ -46,6 +46,8 @@ class _Refusal:
     agent_id: str = ""
     thread_id: str = ""
     trace_id: str = ""
+    # How the log names the caller, where it is nobody that the registry knows.
+    actor: Actor | None = None
 
 
 @dataclass(slots=True)
@@ -102,8 +104,8 @@ class Refusals:
 
     def note(self, draft: Draft, error: HoplineError) -> None:
         """Put a refusal of a draft into the log."""
-        if error.reason in _FAILURES or error.noted:
-            return
+        if error.reason in _FAILURES or error.noted or draft.firing is not None:
+            return  # a schedule notes itself what became of its times
         if error.reason == "root_exhausted":
             self.on_exhausted(draft.principal, str(error.details["root_id"]))
         details: dict[str, Any] = {"kind": draft.kind}
@@ -111,13 +113,14 @@ class Refusals:
             details["to"] = list(draft.to)
         refusal = _Refusal(
             "message.refused",
-            draft.principal,
+            draft.speaker,
             error,
             _target(draft, error),
             details,
             self._agent_id(draft),
             draft.thread_id,
             draft.traceparent[3:35],
+            draft.source.actor if draft.source is not None else None,
         )
         self._note(refusal)
 
@@ -145,7 +148,7 @@ class Refusals:
             if known.count == known.written + 1:
                 self._writes.post(known)
             return
-        actor = actor_of(self._directory, principal)
+        actor = refusal.actor or actor_of(self._directory, principal)
         counted = _Counted(refusal, actor, now)
         self._recent[key] = counted
         if len(self._recent) > _KEPT:

@@ -10,6 +10,7 @@ from hopline_rpc.ids import IdMaker
 from hopline_relay.callers import Inboxes, actor_of, no_message, require_active, stand
 from hopline_relay.domain.batches import held_by_worker
 from hopline_relay.domain.escalations import KIND_QUESTION
+from hopline_relay.domain.sources import SOURCES
 from hopline_relay.domain.values import TOOL, Actor, sibling
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.starts import assertion_of
@@ -116,6 +117,8 @@ class Replies:
             raise HoplineError(
                 "failed_precondition", "this is a notice of the mesh itself; there is nobody to answer"
             )
+        if asked.from_kind in SOURCES:
+            return  # it is for the record, and for a delivery that waits
         if asked.from_kind == "user":
             if self._directory.user(principal.workspace_id, asked.from_id) is None:
                 raise _sender_gone()
@@ -137,8 +140,8 @@ class Replies:
             )
 
     def _copy(self, asked: Record, *, awaited: bool) -> Copy:
-        if asked.from_kind == "user":
-            return Copy(kind="user", id=asked.from_id, state="taken" if awaited else "delivered")
+        if asked.from_kind != "agent":
+            return Copy(kind=asked.from_kind, id=asked.from_id, state="taken" if awaited else "delivered")
         if awaited:
             return Copy(kind="agent", id=asked.from_id, state="taken", session_id=asked.from_session_id)
         return Copy(

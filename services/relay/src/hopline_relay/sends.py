@@ -30,7 +30,7 @@ from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
 from hopline_relay.signals import Signals
 from hopline_relay.starts import Starts
-from hopline_relay.store import discharging
+from hopline_relay.store import discharging, scheduling
 from hopline_relay.store.book import Book
 from hopline_relay.store.discharging import Discharge, RacedError
 from hopline_relay.store.facts import Facts, Names, look_up
@@ -100,10 +100,10 @@ class Sends:
 
     def enqueue(self, draft: Draft) -> asyncio.Future[Sent]:
         """Queue a draft, and return the future of what is on disk then; raises what is refused at once."""
-        self._refusals.check(draft.principal)
+        self._refusals.check(draft.speaker)
         if not draft.request_id:
             return self._batches.enqueue(draft)
-        key = (draft.principal.workspace_id, draft.principal.id, draft.request_id)
+        key = (draft.principal.workspace_id, draft.speaker.id, draft.request_id)
         known = self._under_way.get(key)
         if known is not None:
             if known[0] != draft.digest:
@@ -203,7 +203,7 @@ class Sends:
         for draft in drafts:
             workspace_id = draft.principal.workspace_id
             if draft.request_id:
-                names.requests.add((workspace_id, draft.principal.id, draft.request_id))
+                names.requests.add((workspace_id, draft.speaker.id, draft.request_id))
             if draft.turn_id:
                 names.turns.add((workspace_id, draft.turn_id))
             for session_id in (draft.caller_session_id, draft.session_id):
@@ -337,7 +337,7 @@ def _known(draft: Draft, facts: Facts) -> Sent | None:
     if not draft.request_id:
         return None
     workspace_id = draft.principal.workspace_id
-    row = facts.requests.get((workspace_id, draft.principal.id, draft.request_id))
+    row = facts.requests.get((workspace_id, draft.speaker.id, draft.request_id))
     if row is None:
         return None
     if row.digest != draft.digest:
@@ -367,6 +367,8 @@ def _write_all(book: Book, batch: Sequence[Ready]) -> list[HoplineError | Record
     for index, ready in enumerate(batch):
         if outcome[index] is None and ready.discharge is not None:
             outcome[index] = discharging.discharge(book, ready.discharge)
+        if outcome[index] is None and ready.draft.firing is not None:
+            scheduling.take(book, ready.draft.firing, ready.outgoing)
     return outcome
 
 

@@ -21,10 +21,11 @@ from hopline_relay.journal import Journal
 from hopline_relay.refusals import Refusals
 from hopline_relay.store import queues
 from hopline_relay.store.bulk import by_id
+from hopline_relay.store.linked import Opened, opened_by
 from hopline_relay.store.schema import EMPTY, deliveries, messages, sessions
 from hopline_relay.store.sql import Record
 from hopline_relay.turns import Turns
-from hopline_relay.view import Views
+from hopline_relay.view import Views, source_name
 
 
 class Sessions:
@@ -60,12 +61,15 @@ class Sessions:
         before = int(position[0]) if position and isinstance(position[0], int) else 2**62
         conditions = self._visible(principal, request.agent)
 
-        def read(connection: Connection) -> tuple[list[Record], dict[str, float]]:
+        def read(connection: Connection) -> tuple[list[Record], dict[str, float], dict[str, Opened]]:
             rows = _newest(connection, principal.workspace_id, conditions, before, size + 1)
-            return rows, _last_at(connection, rows)
+            opened = opened_by(connection, principal.workspace_id, [row.id for row in rows])
+            return rows, _last_at(connection, rows), opened
 
-        rows, last_at = await self._journal.read(read)
-        page = fit(self._views.session(principal, row, last_at[row.id]) for row in rows[:size])
+        rows, last_at, opened = await self._journal.read(read)
+        page = fit(
+            self._views.session(principal, row, last_at[row.id], opened[row.id]) for row in rows[:size]
+        )
         response = pb.ListSessionsResponse(sessions=page)
         if len(rows) > len(page):
             response.next_page_token = self._pager.token(query, [rows[len(page) - 1].ordinal])
@@ -93,7 +97,10 @@ class Sessions:
     async def get(self, principal: Principal, session_id: str) -> pb.Session:
         """Return one session."""
         row, last_at = await self._find(principal, session_id)
-        return self._views.session(principal, row, last_at)
+        opened = await self._journal.read(
+            lambda connection: opened_by(connection, principal.workspace_id, [session_id])
+        )
+        return self._views.session(principal, row, last_at, opened[session_id])
 
     async def read(self, principal: Principal, request: pb.ReadSessionRequest) -> pb.ReadSessionResponse:
         """Return the transcript in order; an agent that is shown an unread message has taken it."""
@@ -176,7 +183,9 @@ class Sessions:
             depth=message.depth,
         )
         getattr(entry, "from").CopyFrom(
-            self._views.party(principal, message.from_kind, message.from_id, known=dealt)
+            self._views.party(
+                principal, message.from_kind, message.from_id, known=dealt, name=source_name(message)
+            )
         )
         return entry
 

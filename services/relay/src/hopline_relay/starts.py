@@ -60,7 +60,7 @@ class Starts:
             workspace_id=principal.workspace_id,
             id=message_id,
             kind=draft.kind,
-            sender=actor_of(self._directory, principal) if own is None else Actor("agent", own.id, own.name),
+            sender=self._sender(draft, own),
             session_id=standing.session_id,
             inbox=standing.inbox,
             turn_id=standing.turn.id if standing.turn is not None else "",
@@ -95,6 +95,11 @@ class Starts:
             self._waits.register(outgoing.workspace_id, outgoing.copies[0].turn_id, draft.waiter)
         return Ready(draft, self._item(draft, outgoing, standing, limits, now), outgoing)
 
+    def _sender(self, draft: Draft, own: AgentRecord | None) -> Actor:
+        if draft.source is not None:
+            return draft.source.actor
+        return actor_of(self._directory, draft.principal) if own is None else Actor("agent", own.id, own.name)
+
     def _check_wait(self, turn: Record, in_session: str, outgoing: Outgoing, agent: AgentRecord) -> None:
         """Refuse a wait that could never end as far as this process can see; the sweep finds the others."""
         asking, session_id = (
@@ -128,11 +133,7 @@ class Starts:
             raise HoplineError("failed_precondition", f"{agent.name} is paused; resume it first")
         if agent.state != "active":
             raise HoplineError("failed_precondition", f"{agent.name} is not active yet")
-        if agent.is_subagent:
-            raise HoplineError(
-                "failed_precondition", f"{agent.name} is a subagent; people talk to its lead instead"
-            )
-        return agent
+        return fronted(agent)
 
     def _check_thread(self, draft: Draft, facts: Facts, recipients: Sequence[AgentRecord]) -> None:
         key = (draft.principal.workspace_id, draft.thread_id)
@@ -180,6 +181,8 @@ class Starts:
         wish.tools = draft.kind == TOOL
         if draft.own_endpoint:
             wish.channel, wish.title = "mcp", title_of(draft.text)
+        elif draft.source is not None:
+            wish.channel = draft.source.kind
         elif draft.kind == "prompt":
             wish.channel, wish.title = "human", title_of(draft.text)
         return wish
@@ -208,7 +211,7 @@ class Starts:
         principal = draft.principal
         person = principal.kind == "user"
         return quota_pb.AdmitItem(
-            key=f"{outgoing.workspace_id}/{principal.id}/{draft.request_id or outgoing.id}",
+            key=f"{outgoing.workspace_id}/{outgoing.sender.id}/{draft.request_id or outgoing.id}",
             workspace_id=outgoing.workspace_id,
             kind=quota_pb.ADMIT_KIND_PERSON if person else quota_pb.ADMIT_KIND_START,
             sender_id=principal.id,
@@ -220,6 +223,15 @@ class Starts:
             new_root_id=sibling("rot", outgoing.id),
             limits=limits,
         )
+
+
+def fronted(agent: AgentRecord) -> AgentRecord:
+    """Return an agent that people, their schedules and their webhooks may talk to."""
+    if agent.is_subagent:
+        raise HoplineError(
+            "failed_precondition", f"{agent.name} is a subagent; people talk to its lead instead"
+        )
+    return agent
 
 
 def assertion_of(principal: Principal, now: float) -> str:

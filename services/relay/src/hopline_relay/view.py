@@ -11,9 +11,11 @@ from hopline_rpc.clock import to_timestamp
 from hopline_rpc.principals import Principal
 
 from hopline_relay.domain.escalations import KIND_ANSWER
+from hopline_relay.domain.sources import SOURCES, name_in
 from hopline_relay.domain.values import sibling
 from hopline_relay.drafts import Sent
 from hopline_relay.store.escalating import options_of
+from hopline_relay.store.linked import Opened
 from hopline_relay.store.sql import Record
 from hopline_relay.waits import Outcome
 
@@ -40,10 +42,17 @@ class Views:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
-    def party(self, reader: Principal, kind: str, identifier: str, *, known: bool = False) -> Party:
-        """Return somebody as the reader may see them; `known`: they have dealt with each other."""
+    def party(
+        self, reader: Principal, kind: str, identifier: str, *, known: bool = False, name: str = ""
+    ) -> Party:
+        """Return somebody as the reader may see them; `known`: they have dealt with each other.
+
+        `name` is that of a schedule or webhook, which nobody else knows here.
+        """
         if kind == "mesh":
             return Party(name="mesh", display="the mesh", kind="mesh")
+        if kind in SOURCES:
+            return Party(id=identifier, name=name or kind, display=f"{kind} {name}".rstrip(), kind=kind)
         if kind != "agent":
             user = self._directory.user(reader.workspace_id, identifier)
             name = user.name if user is not None else identifier
@@ -104,7 +113,7 @@ class Views:
         )
         # `from` is a word of Python's.
         getattr(message, "from").CopyFrom(
-            self.party(reader, row.from_kind, row.from_id, known=addressed or own)
+            self.party(reader, row.from_kind, row.from_id, known=addressed or own, name=source_name(row))
         )
         for copy in copies:
             party = self.party(reader, copy.recipient_kind, copy.recipient_id, known=own)
@@ -144,15 +153,18 @@ class Views:
             read=self.read_marks(reader, marks),
         )
 
-    def session(self, reader: Principal, row: Record, last_at: float) -> session_pb2.Session:
-        """Return a session."""
-        opener = self.party(reader, row.opened_by_kind, row.opened_by_id)
+    def session(
+        self, reader: Principal, row: Record, last_at: float, opened: Opened | None = None
+    ) -> session_pb2.Session:
+        """Return a session, with those that it has opened elsewhere."""
+        name = name_in(row.title) if row.opened_by_kind in SOURCES else ""
+        opener = self.party(reader, row.opened_by_kind, row.opened_by_id, name=name)
         return session_pb2.Session(
             id=row.id,
             agent=self.party(reader, "agent", row.agent_id, known=row.opened_by_id == reader.id),
             title=row.title if opener.id or row.opened_by_kind != "agent" else "From another agent",
             channel=row.channel,
-            state="closed" if row.closed else "busy" if row.running_turn_id else "idle",
+            state=_session_state(row),
             opened_by=session_pb2.OpenedBy(
                 kind=row.opened_by_kind,
                 id=opener.id,
@@ -161,7 +173,16 @@ class Views:
             ),
             created_at=to_timestamp(row.created_at),
             last_at=to_timestamp(last_at),
+            opened=[self._linked(reader, each) for each in opened.newest] if opened is not None else (),
+            opened_count=opened.count if opened is not None else 0,
         )
+
+    def _linked(self, reader: Principal, row: Record) -> session_pb2.LinkedSession:
+        """Return the other end of a session; of an agent that the reader may not know, only that it is."""
+        agent = self.party(reader, "agent", row.agent_id, known=row.opened_by_id == reader.id)
+        if not agent.id:
+            return session_pb2.LinkedSession(agent=agent)
+        return session_pb2.LinkedSession(id=row.id, agent=agent, title=row.title, state=_session_state(row))
 
     def chain(self, reader: Principal, chain: str, sender_id: str = "") -> list[Party]:
         """Return the agents of a chain of delegations; the reader has dealt with `sender_id`."""
@@ -220,6 +241,15 @@ class Views:
             found.ended_at.CopyFrom(to_timestamp(row.ended_at))
             found.ended_by.CopyFrom(self.party(reader, row.ended_by_kind, row.ended_by_id))
         return found
+
+
+def _session_state(row: Record) -> str:
+    return "closed" if row.closed else "busy" if row.running_turn_id else "idle"
+
+
+def source_name(row: Record) -> str:
+    """Return the name of the schedule or webhook that wrote a message: it stands in the subject."""
+    return str(row.subject) if row.from_kind in SOURCES else ""
 
 
 def turn_view(

@@ -1,4 +1,4 @@
-"""`hopline inbox|threads|thread|sessions|usage`: look at what goes on, without taking anything."""
+"""`hopline inbox|threads|thread|sessions|session|usage`: look at what goes on, without taking anything."""
 
 from __future__ import annotations
 
@@ -136,8 +136,32 @@ async def sessions(
 
     items, rest = await pages(read, limit, cursor)
     columns = [("AGENT", "agent"), ("TITLE", "title"), ("CHANNEL", "channel"), ("STATE", "state")]
-    columns += [("OPENED BY", "opened_by.name"), ("LAST", "last_at"), ("ID", "id")]
-    out.rows("sessions", items, columns, rest)
+    columns += [("OPENED BY", "opened_by.name"), ("OPENED", "opened_count"), ("LAST", "last_at")]
+    out.rows("sessions", items, [*columns, ("ID", "id")], rest)
+
+
+@command(app, "session")
+async def session(mesh: Mesh, out: Output, session_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+    """Show a session: who opened it, from which session, and those that it opened on others."""
+    from hopline.relay.v1 import session_pb2 as pb
+
+    from hopline_cli import shapes
+
+    request = pb.GetSessionRequest(session_id=session_id)
+    found = shapes.session((await mesh.sessions.GetSession(request)).session)
+    opener, lines = found["opened_by"], [_linked_line(each) for each in found["opened"]]
+    if found["opened_count"] > len(lines):
+        lines.append(f"and {found['opened_count'] - len(lines)} more")
+    shown = {**found, "agent": found["agent"]["display"], "opened": "\n".join(lines), "opened_count": None}
+    shown["opened_by"] = " ".join(
+        part for part in (opener["kind"], opener["name"], opener["session_id"] or "") if part
+    )
+    out.fields(found, shown)
+
+
+def _linked_line(linked: Json) -> str:
+    known = (linked["agent"]["name"], linked["title"], linked["state"], linked["session_id"])
+    return " · ".join(part for part in known if part)
 
 
 async def _transcript(mesh: Mesh, out: Output, session_id: str, limit: int, cursor: str) -> None:

@@ -13,8 +13,22 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
-from hopline_rpc.fence import NOTICE, OWNERS_MARK, OWNERS_NOTICE, draw_boundary, fence
+from hopline_rpc.fence import (
+    NOTICE,
+    OUTSIDE_MARK,
+    OUTSIDE_NOTICE,
+    OWNERS_MARK,
+    OWNERS_NOTICE,
+    draw_boundary,
+    fence,
+)
+
+from hopline_relay.domain.sources import SCHEDULE, WEBHOOK
+
+# Whose words are a person's own: a schedule says what its author has set.
+_PEOPLE: Final = frozenset({"user", SCHEDULE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +65,7 @@ def prompt(messages: Sequence[Inbound], now: float, draw: Callable[[], str] | No
 def _shown(message: Inbound, now: float, draw: Callable[[], str] | None) -> str:
     if message.escalation_id:
         return _owners(message, now, draw)
-    return _person(message) if message.kind == "user" else _fenced(message, now, draw)
+    return _person(message) if message.kind in _PEOPLE else _fenced(message, now, draw)
 
 
 def _owners(message: Inbound, now: float, draw: Callable[[], str] | None) -> str:
@@ -86,7 +100,8 @@ def _person(message: Inbound) -> str:
 def _fenced(message: Inbound, now: float, draw: Callable[[], str] | None) -> str:
     texts = (message.body, message.payload)
     boundary = draw_boundary(texts) if draw is None else draw_boundary(texts, draw)
-    parts = [provenance(message, now), NOTICE, fence(message.body, boundary)]
+    notice, mark = (OUTSIDE_NOTICE, OUTSIDE_MARK) if message.kind == WEBHOOK else (NOTICE, "message")
+    parts = [provenance(message, now), notice, fence(message.body, boundary, mark)]
     if message.payload:
         parts.append(fence(message.payload, boundary, "payload"))
     return "\n".join(parts)

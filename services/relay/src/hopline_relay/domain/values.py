@@ -12,7 +12,7 @@ DeliveryState = Literal[
 MessageKind = Literal[
     "message", "ask", "prompt", "reply", "answer", "notice", "question", "owner_answer", "tool"
 ]
-PartyKind = Literal["agent", "user", "mesh"]
+PartyKind = Literal["agent", "user", "schedule", "webhook", "mesh"]
 
 # A lease of a turn on a tunnel, and how long a worker whose stream broke may take to come back.
 LEASE_SECONDS: Final = 30.0

@@ -55,6 +55,13 @@ class Book:
         """Charge a workspace for its turns, in millionths of a credit; below 0 is given back."""
         self._charges[workspace_id] = self._charges.get(workspace_id, 0) + amount
 
+    def lock(self, workspace_id: str) -> None:
+        """Let no other transaction write in this workspace before this one is through.
+
+        Whatever takes a number does so by itself; what changes a row and notes it only then calls this first.
+        """
+        self._head(workspace_id)
+
     def ordinal(self, workspace_id: str) -> int:
         """Return the workspace's next ordinal."""
         head = self._head(workspace_id)

@@ -19,15 +19,23 @@ def was_made(book: Book, principal: Principal, request_id: str, digest: bytes, r
 
     Other content under the same id is `request_id_conflict`.
     """
+    return result_of(book, principal, request_id, digest, result_id) != ""
+
+
+def result_of(book: Book, principal: Principal, request_id: str, digest: bytes, result_id: str) -> str:
+    """Return the id of what the caller's request made before; empty, and remembered, where it is new.
+
+    Other content under the same id is `request_id_conflict`.
+    """
     key = (principal.workspace_id, principal.id, request_id)
     known = look_up(book.connection, Names(requests={key}), book.now).requests.get(key)
     if known is not None:
         if known.digest != digest:
             raise request_conflict(request_id)
-        return True
+        return str(known.message_id)
     row = request_row(book, principal.workspace_id, principal.id, request_id, digest, result_id)
     insert(book.connection, requests, [row])
-    return False
+    return ""
 
 
 def request_row(

@@ -252,6 +252,14 @@ sessions = Table(
     Index("sessions_agent", "workspace_id", "agent_id", "ordinal"),
     Index("sessions_opener", "workspace_id", "opened_by_id", "ordinal"),
     Index(
+        "sessions_opened",
+        "workspace_id",
+        "opened_by_session_id",
+        "ordinal",
+        sqlite_where=text("opened_by_session_id <> ''"),
+        postgresql_where=text("opened_by_session_id <> ''"),
+    ),
+    Index(
         "sessions_peer",
         "workspace_id",
         "channel",
@@ -460,6 +468,66 @@ notices = Table(
     _number("attempts"),
     Column("due_at", Float, nullable=False),
     Index("notices_due", "due_at"),
+)
+
+# What agents are told at the times of a cron expression. `state`: `active`, `paused` or `stopped`.
+schedules = Table(
+    "schedules",
+    metadata,
+    _key("workspace_id"),
+    _key("id"),
+    Column("ordinal", BigInteger, nullable=False),
+    _id("agent_id"),
+    # In whose name it fires.
+    _id("author_id"),
+    _id("name"),
+    _id("cron"),
+    _id("timezone"),
+    _text("body"),
+    _id("state"),
+    Column("created_at", Float, nullable=False),
+    # Its next time, while it is active; the transaction that writes the turn moves it on. And what the clock
+    # said when it was worked out.
+    Column("due_at", Float),
+    Column("set_at", Float, nullable=False),
+    Column("fired", BigInteger, nullable=False),
+    Column("skipped", BigInteger, nullable=False),
+    # Of the last firing.
+    Column("fired_at", Float),
+    _text("turn_id"),
+    _text("session_id"),
+    # Why the last time was skipped, if it was.
+    _text("problem_code"),
+    _text("problem_message"),
+    Column("problem_at", Float),
+    Index("schedules_agent", "workspace_id", "agent_id", "ordinal"),
+    Index(
+        "schedules_due",
+        "due_at",
+        sqlite_where=text("due_at IS NOT NULL"),
+        postgresql_where=text("due_at IS NOT NULL"),
+    ),
+)
+
+# Where agents are given turns from outside. Signatures are made with the secrets, so that they stand as they
+# are; the one before is valid until `old_until`.
+incoming_webhooks = Table(
+    "incoming_webhooks",
+    metadata,
+    _key("workspace_id"),
+    _key("agent_id"),
+    _key("name"),
+    _id("id"),
+    Column("ordinal", BigInteger, nullable=False),
+    # In whose name it works.
+    _id("author_id"),
+    _text("secret"),
+    _text("old_secret"),
+    Column("old_until", Float),
+    Column("created_at", Float, nullable=False),
+    Column("rotated_at", Float),
+    Index("incoming_webhooks_id", "workspace_id", "id", unique=True),
+    Index("incoming_webhooks_agent", "workspace_id", "agent_id", "ordinal"),
 )
 
 # How often a worker of the agent has attached: part of what makes old frames stale.

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, literal_column, select
 
+from hopline_relay.domain.sources import SOURCES, standing_title
 from hopline_relay.domain.values import lowest_free, session_title
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import sessions
@@ -70,18 +71,24 @@ def settle(book: Book, wishes: Sequence[SessionWish]) -> None:
                 numbers = known[wish.pair]
                 number = lowest_free({number: _taken(row) for number, row in numbers.items()})
                 if number not in numbers:
-                    title = session_title(wish.peer_name, number, tools=wish.tools)
-                    title = "Inbox" if channel == "mcp" else title
-                    fresh.append(_row(book, wish, title, number))
+                    fresh.append(_row(book, wish, _title(wish, number), number))
                     numbers[number] = record(sessions, fresh[-1])
                 wish.found = numbers[number]
             wish.id = wish.found.id
     insert(book.connection, sessions, fresh)
 
 
+def _title(wish: SessionWish, number: int) -> str:
+    if wish.channel in SOURCES:
+        return standing_title(wish.channel, wish.peer_name)
+    return "Inbox" if wish.channel == "mcp" else session_title(wish.peer_name, number, tools=wish.tools)
+
+
 def _taken(session: Record) -> bool:
     """Tell whether nothing new goes into a session; an inbox is one alone, whatever runs in it."""
-    return session.channel != "mcp" and (bool(session.closed) or session.running_turn_id != "")
+    if session.channel == "mcp":
+        return False
+    return bool(session.closed or (session.running_turn_id and session.channel not in SOURCES))
 
 
 def _row(book: Book, wish: SessionWish, title: str, number: int) -> dict[str, Any]:
