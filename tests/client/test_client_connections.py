@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from hopline.registry.v1.agent_pb2 import Agent, Connection, UpdateAgentRequest
-from hopline_client import Connected, HoplineError, Turn
+from hopline_client import Connected, HoplineError, ToolContext, ToolFailed, Turn
 
 from tests.client.test_client_whole_relay import Stage
 from tests.support.relay_mesh import Caller, RelayMesh, relay_mesh
@@ -36,11 +36,11 @@ async def shout(turn: Turn) -> str:
 
 
 async def refused(
-    stage: Stage, agent: Caller, name: str, tool: str = "ask", **arguments: object
+    stage: Stage, agent: Caller, connection: str, tool: str = "ask", /, **arguments: object
 ) -> HoplineError:
     async with stage.client(agent) as client:
         with pytest.raises(HoplineError) as caught:
-            await client.connection(name).call(tool, arguments)
+            await client.connection(connection).call(tool, arguments)
     return caught.value
 
 
@@ -122,12 +122,14 @@ async def test_what_is_out_of_reach_or_gone_is_no_connection_from_the_next_call_
 @pytest.mark.parametrize(
     ("tool", "arguments", "said"),
     [
-        ("sing", {}, "tool: there is no tool 'sing'; there are: ask, check"),
+        ("sing", {}, "tool: there is no tool 'sing'; there are: ask, check, call_tool"),
         ("ask", {}, "message: is missing; ask takes message"),
         ("ask", {"message": "x", "text": "y"}, "text: is unknown; ask takes message"),
         ("ask", {"message": 3}, "text: cannot be 3"),
         ("ask", {"message": ""}, "text: "),
         ("check", {"sessionId": "s", "waitSeconds": -1}, "wait_seconds: must not be negative"),
+        ("call_tool", {"arguments": {}}, "name: is missing; call_tool takes arguments, name, request_id"),
+        ("call_tool", {"name": "x", "arguments": {"a": {1}}}, "arguments: is not JSON"),
     ],
 )
 async def test_what_is_wrong_with_a_call_is_named(
@@ -143,3 +145,59 @@ async def test_what_is_wrong_with_a_call_is_named(
 async def test_a_person_has_no_connections(stage: Stage) -> None:
     error = await refused(stage, stage.mesh.admin, "weather", message="x")
     assert error.reason == "permission_denied"
+
+
+async def test_a_peers_tools_are_called_without_a_turn_of_its_model(stage: Stage) -> None:
+    ada, bob = [await stage.mesh.agent(name) for name in ("ada", "bob")]
+    await connect(stage.mesh, ada, weather=bob)
+
+    def temperature(city: str, unit: str = "C") -> dict[str, str]:
+        """Tell how warm it is."""
+        if city == "Atlantis":
+            raise ToolFailed("there is no such city")
+        return {city: f"7 {unit}"}
+
+    turns: list[str] = []
+
+    async def handle(turn: Turn) -> str:
+        turns.append(turn.text)
+        return "no"
+
+    await stage.work(bob, handle, tools=[temperature])
+    async with stage.client(ada) as client:
+        weather = client.connection("weather")
+        arguments = {"name": "temperature", "arguments": {"city": "Oslo"}}
+        found = await weather.call("call_tool", arguments)
+        assert (found["status"], found["result"]) == ("completed", {"Oslo": "7 C"})
+        failed = await weather.call("call_tool", {"name": "temperature", "arguments": {"city": "Atlantis"}})
+        assert (failed["status"], failed["error"]["code"]) == ("failed", "tool_failed")
+        assert "result" not in failed
+        assert (await weather.call_tool("temperature", {"city": "Rome", "unit": "F"})).value == {
+            "Rome": "7 F"
+        }
+        with pytest.raises(HoplineError, match="temperature"):
+            await weather.call("call_tool", {"name": "humidity"})
+    assert turns == []
+
+
+async def test_a_server_tool_calls_its_agents_own_connections(stage: Stage) -> None:
+    """From one agent's tool to another agent: two delegations, and no model has had a turn on the way."""
+    eve, ada, bob = [await stage.mesh.agent(name) for name in ("eve", "ada", "bob")]
+    await connect(stage.mesh, eve, desk=ada)
+    await connect(stage.mesh, ada, weather=bob)
+    depths: list[int] = []
+
+    async def forecast(city: str, context: ToolContext) -> str:
+        answer = await context.mesh.connection("weather").call("ask", {"message": city})
+        return f"{context.from_}: {answer['reply']}"
+
+    async def answer(turn: Turn) -> str:
+        depths.append(turn.depth)
+        return await shout(turn)
+
+    await stage.work(ada, shout, tools=[forecast])
+    await stage.work(bob, answer)
+    async with stage.client(eve) as client:
+        found = await client.connection("desk").call_tool("forecast", {"city": "Oslo"})
+    assert found.value == "eve (for admin): OSLO"
+    assert depths == [2]

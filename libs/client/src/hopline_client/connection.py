@@ -16,7 +16,7 @@ from hopline_rpc.errors import HoplineError, invalid
 
 from hopline_client import models
 from hopline_client.actions import MAX_WAIT, Actions, clamped, make_request
-from hopline_client.models import Answer, Connected
+from hopline_client.models import Answer, Connected, ToolResult
 
 Json = dict[str, Any]
 
@@ -59,7 +59,7 @@ class Connection:
         raise HoplineError("not_found", f"there is no connection {self.name!r}; {said}", details=details)
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Json:
-        """Call `ask` or `check` with the arguments they have as tools, and return their result."""
+        """Call `ask`, `check` or `call_tool` with the arguments they have as tools; returns their result."""
         given = dict(arguments or {})
         known = _TOOLS.get(tool)
         if known is None:
@@ -69,6 +69,9 @@ class Connection:
             raise invalid(name, f"is missing; {tool} takes {', '.join(sorted(required | optional))}")
         for name in given.keys() - required - optional:
             raise invalid(name, f"is unknown; {tool} takes {', '.join(sorted(required | optional))}")
+        if tool == "call_tool":
+            name, request_id = given["name"], given.get("request_id", "")
+            return _tool_told(await self.call_tool(name, given.get("arguments"), request_id=request_id))
         wait = given.get("waitSeconds", MAX_WAIT)
         if tool == "ask":
             return _told(
@@ -106,11 +109,26 @@ class Connection:
         )
         return models.answer((await self._mesh._call("check", request)).turn)
 
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_seconds: int = MAX_WAIT,
+        request_id: str = "",
+    ) -> ToolResult:
+        """Run one of its server tools, without a turn of its model; the call ends with this one."""
+        peer = (await self.agent()).id
+        return await self._mesh.call_tool(
+            peer, name, arguments, timeout_seconds=timeout_seconds, request_id=request_id
+        )
+
 
 # Tool -> the arguments that it needs, and those that it takes besides.
 _TOOLS: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
     "ask": (frozenset({"message"}), frozenset({"sessionId", "waitSeconds", "request_id"})),
     "check": (frozenset({"sessionId"}), frozenset({"waitSeconds"})),
+    "call_tool": (frozenset({"name"}), frozenset({"arguments", "request_id"})),
 }
 
 
@@ -127,4 +145,14 @@ def _told(answer: Answer) -> Json:
         found["payload"] = answer.payload
     if answer.code:
         found["error"] = {"code": answer.code, "message": answer.error}
+    return found
+
+
+def _tool_told(result: ToolResult) -> Json:
+    """Return what the tool `call_tool` returns."""
+    found: Json = {"status": result.status, "turnId": result.turn_id}
+    if result.status == "completed":
+        found["result"] = result.result
+    if result.code:
+        found["error"] = {"code": result.code, "message": result.error}
     return found
