@@ -264,6 +264,49 @@ async def test_a_single_agent_and_connections_do_not_go_together(mesh: MeshProce
         assert f"{file}:4: the connection two of one leads nowhere with --single" in done.stderr
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_server_tool_is_called_without_a_turn_of_the_model(space: Space, mode: str) -> None:
+    ada, bob = await space.agents("ada", "bob")
+    yan = await space.person("yan", ROLE_OPERATOR)
+
+    async def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        if b == 13:
+            raise ValueError("thirteen brings bad luck")
+        return a + b
+
+    model = Held()
+    await space.work(bob, model, tools=[add])
+    for caller, depth in ((ada, 1), (yan, 0)):
+        async with space.mcp_over_http(caller, mode, "/bob/v1/mcp") as client:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert 'add(a: integer, b: integer): "Add two numbers."' in str(tools["call_tool"].description)
+            found = await call(client, "call_tool", name="add", arguments={"a": 2, "b": 3})
+            assert (found["status"], found["result"]) == ("completed", 5)
+            turn = await space.turn(found["turnId"])
+            assert (turn.cause, turn.depth) == ("tool", depth)
+            failed = await call(client, "call_tool", name="add", arguments={"a": 2, "b": 13})
+            assert (failed["status"], failed["error"]["code"]) == ("failed", "tool_failed")
+            assert "bad luck" in failed["error"]["message"]
+            for arguments, named in (
+                ({"name": "sub"}, "add"),
+                ({"name": "add", "arguments": {"a": "x"}}, "a"),
+            ):
+                error, _ = await refused(client, "call_tool", **arguments)
+                assert error["code"] == "invalid_argument"
+                assert named in error["message"]
+    assert model.turns == []
+
+
+async def test_an_agent_that_is_away_and_one_without_tools_are_told_apart(space: Space) -> None:
+    ada, bob = await space.agents("ada", "bob")
+    async with space.mcp_over_http(ada, path="/bob/v1/mcp") as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["ask", "check"]
+        assert (await refused(client, "call_tool", name="add"))[0]["code"] == "unavailable"
+        await space.work(bob, shout)
+        assert (await refused(client, "call_tool", name="add"))[0]["code"] == "failed_precondition"
+
+
 async def test_follow_ups_at_once_run_one_after_the_other_each_with_its_own_answer(space: Space) -> None:
     _, bob = await space.agents("ada", "bob")
     running: list[str] = []

@@ -28,6 +28,8 @@ from hopline.relay.v1 import (
     message_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
+    tool_pb2,
+    tool_pb2_grpc,
     webhook_pb2,
     webhook_pb2_grpc,
 )
@@ -180,6 +182,7 @@ class Relay(
     session_pb2_grpc.SessionServiceServicer,
     delegation_pb2_grpc.DelegationServiceServicer,
     escalation_pb2_grpc.EscalationServiceServicer,
+    tool_pb2_grpc.ToolServiceServicer,
     webhook_pb2_grpc.WebhookServiceServicer,
     usage_pb2_grpc.UsageServiceServicer,
 ):
@@ -193,6 +196,11 @@ class Relay(
     @property
     def last(self) -> Seen:
         return self.seen[-1]
+
+    @property
+    def acted(self) -> Seen:
+        """The last call but a client's looks at what there is to call."""
+        return next(seen for seen in reversed(self.seen) if seen.method != "ListServerTools")
 
     async def _answer(self, method: str, request: Any, context: Any, default: Script) -> Any:
         metadata = dict(context.invocation_metadata())
@@ -265,6 +273,14 @@ class Relay(
     async def ReadSession(self, request: Any, context: Any) -> Any:
         answer = session_pb2.ReadSessionResponse(entries=[entry()], next_page_token="more")
         return await self._answer("ReadSession", request, context, lambda _: answer)
+
+    async def ListServerTools(self, request: Any, context: Any) -> Any:
+        answer = tool_pb2.ListServerToolsResponse()
+        return await self._answer("ListServerTools", request, context, lambda _: answer)
+
+    async def CallTool(self, request: Any, context: Any) -> Any:
+        answer = tool_pb2.CallToolResponse(turn=completed(), result_json="1")
+        return await self._answer("CallTool", request, context, lambda _: answer)
 
     async def GetContext(self, request: Any, context: Any) -> Any:
         answer = session_pb2.GetContextResponse(
@@ -459,6 +475,7 @@ async def running(
     servers[1].add(message_pb2_grpc.add_MessageServiceServicer_to_server, relay)
     servers[1].add(session_pb2_grpc.add_SessionServiceServicer_to_server, relay)
     servers[1].add(delegation_pb2_grpc.add_DelegationServiceServicer_to_server, relay)
+    servers[1].add(tool_pb2_grpc.add_ToolServiceServicer_to_server, relay)
     servers[1].add(escalation_pb2_grpc.add_EscalationServiceServicer_to_server, relay)
     servers[1].add(webhook_pb2_grpc.add_WebhookServiceServicer_to_server, relay)
     servers[2].add(usage_pb2_grpc.add_UsageServiceServicer_to_server, relay)

@@ -61,27 +61,27 @@ async def test_ask_opens_a_fresh_session_unless_it_is_given_one(rig: Rig, mode: 
         assert not result.is_error
         found = result.structured_content
         assert (found["status"], found["sessionId"], found["reply"]) == ("completed", "ses_1", "sunny")
-        asked = rig.relay.last.request
+        asked = rig.relay.acted.request
         assert (asked.agent, asked.text, asked.session_id) == ("agt_weather", "Oslo?", "")
         assert asked.own_endpoint
         assert asked.wait_seconds == 50
         await client.call_tool("ask", {"message": "And Bergen?", "sessionId": "ses_1"})
-    assert (rig.relay.last.request.session_id, rig.relay.last.principal.id) == ("ses_1", "agt_me")
+    assert (rig.relay.acted.request.session_id, rig.relay.acted.principal.id) == ("ses_1", "agt_me")
 
 
 async def test_a_person_prompts_where_an_agent_asks(rig: Rig, mode: str) -> None:
     async with rig.client(rig.registry.user(), mode=mode, path=PATH) as client:
         result = await client.call_tool("ask", {"message": "Oslo?"})
     assert result.structured_content["reply"] == "sunny"
-    assert rig.relay.last.method == "Prompt"
-    assert rig.relay.last.request.own_endpoint
+    assert rig.relay.acted.method == "Prompt"
+    assert rig.relay.acted.request.own_endpoint
 
 
 async def test_check_looks_at_a_session_of_this_agent(rig: Rig, mode: str) -> None:
     async with rig.client(mode=mode, path=PATH) as client:
         result = await client.call_tool("check", {"sessionId": "ses_1", "waitSeconds": 0})
     assert result.structured_content["reply"] == "sunny"
-    asked = rig.relay.last.request
+    asked = rig.relay.acted.request
     assert (asked.session_id, asked.endpoint_of, asked.wait_seconds) == ("ses_1", "agt_weather", 0)
 
 

@@ -47,7 +47,7 @@ class Gateway:
         self._addressed = Addressed(mesh, follower, settings.single)
         connections = Connections(follower.directory, has_public_url=bool(settings.public_url))
         self._platform = ToolServer(Offers(follower.directory, connections), mesh, follower, self.waits)
-        self._agents = ToolServer(AgentTools(), mesh, follower, self.waits)
+        self._agents = ToolServer(AgentTools(mesh), mesh, follower, self.waits)
         self._listener: Listener | None = None
 
     async def open(self) -> None:

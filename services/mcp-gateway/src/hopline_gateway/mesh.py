@@ -14,6 +14,7 @@ from hopline.relay.v1 import (
     escalation_pb2_grpc,
     message_pb2_grpc,
     session_pb2_grpc,
+    tool_pb2_grpc,
     webhook_pb2_grpc,
 )
 from hopline_rpc.auth import AUTHORIZATION
@@ -42,6 +43,7 @@ class Mesh:
         self.visibility = visibility_pb2_grpc.VisibilityServiceStub(registry)
         self.messages = message_pb2_grpc.MessageServiceStub(relay)
         self.sessions = session_pb2_grpc.SessionServiceStub(relay)
+        self.tools = tool_pb2_grpc.ToolServiceStub(relay)
         self.delegation = delegation_pb2_grpc.DelegationServiceStub(relay)
         self.escalations = escalation_pb2_grpc.EscalationServiceStub(relay)
         # Called as this service itself.

@@ -22,6 +22,7 @@ NAMES: Final[Mapping[str, str]] = {
     "wait_seconds": "waitSeconds",
     "page_size": "limit",
     "page_token": "cursor",
+    "arguments_json": "arguments",
 }
 HEADLINES: Final[Mapping[str, str]] = {
     "queued": "Not started yet. The work goes on by itself: call check with this sessionId to wait further.",

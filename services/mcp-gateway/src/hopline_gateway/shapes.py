@@ -14,6 +14,8 @@ from hopline_gateway.texts import Foreign, Outside, OwnersWords
 
 Json = dict[str, Any]
 
+# Why a worker's turn, or a tool, failed is in its own words.
+_OWN_WORDS = frozenset({"turn_failed", "tool_failed"})
 _STATES = {
     value.number: value.name.removeprefix("DELIVERY_STATE_").lower()
     for value in message_pb2.DeliveryState.DESCRIPTOR.values
@@ -178,8 +180,7 @@ def turn(value: message_pb2.TurnView) -> Json:
         if value.reply_payload_json:
             found["payload"] = payload(value.reply_payload_json)
     if value.HasField("error"):
-        # Why a worker's turn failed is in the worker's own words.
-        said = Foreign(value.error.message) if value.error.code == "turn_failed" else value.error.message
+        said = Foreign(value.error.message) if value.error.code in _OWN_WORDS else value.error.message
         found["error"] = {"code": value.error.code, "message": said}
     return found
 

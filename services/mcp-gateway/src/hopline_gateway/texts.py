@@ -21,8 +21,8 @@ from hopline_rpc.fence import (
     fence,
 )
 
-# A payload is foreign whatever its type; a JSON value cannot carry a mark of its own.
-_PAYLOAD: Final = "payload"
+# These are foreign whatever their type: a JSON value cannot carry a mark of its own.
+_JSON: Final = frozenset({"payload", "result"})
 
 
 class Foreign(str):
@@ -63,7 +63,7 @@ def _fenceable(key: str, value: Any) -> str | None:
     """Return what has to stand inside a fence; None for a value of ours."""
     if isinstance(value, Foreign | Outside | OwnersWords):
         return str(value)
-    if key == _PAYLOAD and value is not None:
+    if key in _JSON and value is not None:
         return json.dumps(value, ensure_ascii=False)
     return None
 
