@@ -9,7 +9,7 @@ import pytest
 from hopline.relay.v1 import message_pb2, webhook_pb2
 from hopline_rpc.errors import HoplineError
 
-from tests.gateway.builders import Rig, completed
+from tests.gateway.builders import Rig, completed, running
 
 PATH = "/weather/v1/webhooks/orders"
 SIGNATURE = "t=1750000000,v1=" + "a" * 64
@@ -152,6 +152,15 @@ async def test_a_delivery_that_brings_a_credential_is_a_delivery_all_the_same(ri
         response = await client.post(PATH, content=b"{}", headers=SIGNED)
     assert response.status_code == 202
     assert rig.relay.last.principal.kind == "service"
+
+
+async def test_in_single_mode_the_path_has_no_slug() -> None:
+    async with running({"single": "weather"}) as rig:
+        assert (await _post(rig, "/v1/webhooks/orders")).status_code == 202
+        request = rig.relay.last.request
+        assert (request.slug, request.name) == ("weather", "orders")
+        assert (await _post(rig, PATH)).status_code == 401
+        assert len(rig.relay.seen) == 1
 
 
 async def test_a_wait_ends_when_the_gateway_goes(rig: Rig) -> None:

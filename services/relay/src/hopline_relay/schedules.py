@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hopline.relay.v1 import schedule_pb2 as pb
 from hopline_directory import OPERATOR, VIEWER, AgentRecord, Directory, needs_role
-from hopline_rpc.clock import Clock, to_timestamp
+from hopline_rpc.clock import Clock, rfc3339, to_timestamp
 from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.paging import Pager, fit, page_size
@@ -113,7 +113,7 @@ class Schedules:
             )
         scheduling.add(book.connection, {**row, "ordinal": ordinal})
         made = _current(book, key)
-        details = {"cron": made.cron, "timezone": made.timezone, "due_at": made.due_at}
+        details = {"cron": made.cron, "timezone": made.timezone, "due_at": rfc3339(made.due_at)}
         scheduling.note(book, made, "schedule.added", actor_of(self._directory, principal), details)
         return made
 
@@ -168,7 +168,7 @@ class Schedules:
                 if agent is None or self._directory.role_on_agent(author, agent) < OPERATOR:
                     author = principal.id
                 scheduling.set_state(book, current, "active", due_at, author)
-                details = {"due_at": due_at, "author_id": author}
+                details = {"author_id": author}
                 actor = actor_of(self._directory, principal)
                 scheduling.note(book, current, "schedule.resumed", actor, details)
             return _current(book, key)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from hopline.relay.v1 import webhook_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import OPERATOR, AgentRecord
-from hopline_rpc.clock import Clock, to_timestamp
+from hopline_rpc.clock import Clock, rfc3339, to_timestamp
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.paging import Pager, fit, page_size
@@ -114,7 +114,9 @@ class Webhooks:
             row = _current(book, key)
             until = None if request.at_once else book.now + ROTATION_SECONDS
             rows.rotate(book.connection, row, secret, until, principal.id, book.now)
-            self._note(book, row, "webhook.rotated", principal, {"old_until": until})
+            self._note(
+                book, row, "webhook.rotated", principal, {"old_until": rfc3339(until)} if until else None
+            )
             return _current(book, key)
 
         rotated = await self._journal.write(op)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from hopline_rpc.clock import rfc3339
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
 from hopline_relay.domain.sources import Firing
@@ -137,7 +138,7 @@ def take(book: Book, firing: Firing, message: Outgoing) -> None:
     }
     if not _TAKE.run(book.connection, values):
         raise RacedError
-    details: dict[str, Any] = {"due_at": firing.due_at, "root_id": message.root_id}
+    details: dict[str, Any] = {"due_at": rfc3339(firing.due_at), "root_id": message.root_id}
     if firing.missed:
         details["missed"] = firing.missed
     book.note(
@@ -173,7 +174,7 @@ def skip(
     if not _SKIP.run(book.connection, values) or (row.problem_code == code and state == "active"):
         return
     action = "schedule.skipped" if state == "active" else "schedule.stopped"
-    note(book, row, action, MESH, {"code": code, "message": message, "due_at": row.due_at})
+    note(book, row, action, MESH, {"code": code, "message": message, "due_at": rfc3339(row.due_at)})
 
 
 def set_due(book: Book, row: Record, next_at: float | None) -> None:
