@@ -84,6 +84,28 @@ async def test_a_command_finds_its_peers_tools_in_the_server_it_was_handed(
     ]
 
 
+async def test_a_peers_server_tools_are_called_through_the_connection(space: Space) -> None:
+    """By an MCP client and by code, with neither model in between; the peer's worker brings the tool."""
+    concierge, weather = await agent(space, "concierge"), await agent(space, "weather-agent")
+
+    def temperature(city: str) -> dict[str, int]:
+        """Tell how warm it is."""
+        return {city: 7}
+
+    await space.work(weather, forecast, tools=[temperature])
+    async with space.mcp_over_http(concierge) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert "- temperature(city: string)" in (tools["weather__call_tool"].description or "")
+        arguments = {"name": "temperature", "arguments": {"city": "Oslo"}}
+        found = (await client.call_tool("weather__call_tool", arguments)).structured_content
+        assert (found["status"], found["result"]) == ("completed", {"Oslo": 7})
+        wrong = {"name": "temperature", "arguments": {"town": "Oslo"}}
+        refused = (await client.call_tool("weather__call_tool", wrong)).structured_content
+        assert refused["error"]["code"] == "invalid_argument"
+    by_code = await space.client(concierge).connection("weather").call("call_tool", arguments)
+    assert (by_code["status"], by_code["result"]) == ("completed", {"Oslo": 7})
+
+
 async def test_code_calls_a_peer_in_a_turn_and_outside_of_one(space: Space) -> None:
     concierge, weather = await agent(space, "concierge"), await agent(space, "weather-agent")
     await space.work(weather, forecast)

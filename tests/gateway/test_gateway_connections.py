@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hopline.registry.v1 import agent_pb2 as pb
-from hopline.relay.v1 import message_pb2
+from hopline.relay.v1 import message_pb2, tool_pb2
 from hopline_directory import not_found
 from hopline_gateway import direct
 from hopline_rpc.errors import HoplineError
@@ -79,21 +79,21 @@ async def test_ask_opens_a_fresh_session_of_the_peer_and_follows_up_there(rig: R
     rig.relay.script["Ask"] = lambda request: message_pb2.AskResponse(turn=completed())
     async with rig.client(token=token, mode=mode, headers={"Hopline-Session": "ses_mine"}) as client:
         result = await client.call_tool("weather__ask", {"message": "Oslo?"})
-        request = rig.relay.last.request
+        request = rig.relay.acted.request
         assert (request.agent, request.text, request.own_endpoint) == ("agt_weather", "Oslo?", True)
         assert (request.session_id, request.caller_session_id) == ("", "ses_mine")
-        assert rig.relay.last.principal.id == "agt_concierge"
+        assert rig.relay.acted.principal.id == "agt_concierge"
         facts = result.structured_content
         assert (facts["status"], facts["sessionId"], facts["reply"]) == ("completed", "ses_1", "sunny")
         await client.call_tool("weather__ask", {"message": "And now?", "sessionId": "ses_1"})
-        assert rig.relay.last.request.session_id == "ses_1"
+        assert rig.relay.acted.request.session_id == "ses_1"
 
 
 async def test_check_looks_at_sessions_of_that_peer_alone(rig: Rig, mode: str) -> None:
     token = await connected(rig)
     async with rig.client(token=token, mode=mode) as client:
         result = await client.call_tool("weather__check", {"sessionId": "ses_1", "waitSeconds": 0})
-        request = rig.relay.last.request
+        request = rig.relay.acted.request
         assert (request.session_id, request.endpoint_of, request.wait_seconds) == ("ses_1", "agt_weather", 0)
         assert result.structured_content["status"] == "completed"
 
@@ -142,7 +142,7 @@ async def test_what_leads_nowhere_is_answered_like_what_never_existed(rig: Rig) 
     rig.registry.agent("sleeps", state=pb.AGENT_STATE_PAUSED)
     rig.registry.agent("beyond")
     token = await connected(rig, connections=[*hidden, link()], reach=["agt_weather", "agt_sleeps"])
-    for kind in ("ask", "check"):
+    for kind in ("ask", "check", "call_tool"):
         answers = [
             await answer(rig, token, f"{name}__{kind}", message="x")
             for name in ("never", "paused", "beyond", "gone")
@@ -224,6 +224,70 @@ async def test_a_person_has_no_connections(rig: Rig, mode: str) -> None:
             await client.call_tool("weather__ask", {"message": "x"})
 
 
+FORECAST = tool_pb2.ServerTool(
+    name="forecast",
+    description="Tells",
+    input_schema_json='{"properties": {"city": {"type": "string"}}}',
+    available=True,
+)
+
+
+def offers(rig: Rig, *tools: tool_pb2.ServerTool) -> None:
+    rig.relay.script["ListServerTools"] = lambda _: tool_pb2.ListServerToolsResponse(tools=tools)
+
+
+async def test_call_tool_is_offered_while_the_peer_has_server_tools(rig: Rig, mode: str) -> None:
+    token = await connected(rig, connections=[link(description="For the sky.")])
+    offers(rig, FORECAST)
+    async with rig.client(token=token, mode=mode) as client:
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert list(listed)[-3:] == [*WEATHER, "weather__call_tool"]
+    tool = listed["weather__call_tool"]
+    assert tool.description == (
+        'For the sky. Runs a tool of the agent weather without its model:\n- forecast(city?: string): "Tells"'
+    )
+    assert tool.input_schema["properties"]["name"]["enum"] == ["forecast"]
+    offers(rig)
+    assert [*CORE, *WEATHER] == await offered(rig, token, mode)
+
+
+async def test_call_tool_runs_a_tool_of_the_peer(rig: Rig, mode: str) -> None:
+    token = await connected(rig)
+    turn = message_pb2.TurnView(status=message_pb2.TURN_STATUS_COMPLETED, turn_id="trn_1", session_id="ses_1")
+    response = tool_pb2.CallToolResponse(turn=turn, result_json='{"Oslo": 7}')
+    rig.relay.script["CallTool"] = lambda _: response
+    async with rig.client(token=token, mode=mode) as client:
+        arguments = {"name": "forecast", "arguments": {"city": "Oslo"}}
+        result = await client.call_tool("weather__call_tool", arguments)
+    request = rig.relay.acted.request
+    assert (request.agent, request.name, request.arguments_json) == (
+        "agt_weather",
+        "forecast",
+        '{"city":"Oslo"}',
+    )
+    assert result.structured_content == {"status": "completed", "turnId": "trn_1", "result": {"Oslo": 7}}
+
+
+async def test_many_server_tools_take_little_of_a_models_context(rig: Rig) -> None:
+    token = await connected(rig)
+    offers(rig, *(tool_pb2.ServerTool(name=f"tool_{number}", description="x" * 500) for number in range(100)))
+    async with rig.client(token=token) as client:
+        (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "weather__call_tool"]
+    assert tool.description is not None
+    assert len(tool.description) < 1_200
+    assert "more, which name lists" in tool.description
+
+
+async def test_the_list_does_not_need_the_relay(rig: Rig, mode: str) -> None:
+    token = await connected(rig)
+
+    def away(_: Any) -> Any:
+        raise HoplineError("unavailable", "the relay is away")
+
+    rig.relay.script["ListServerTools"] = away
+    assert await offered(rig, token, mode) == [*CORE, *WEATHER]
+
+
 @pytest.mark.parametrize("name", ["__ask", "weather__", "weather__sing", "weather__ask__ask", "weather_ask"])
 async def test_what_only_looks_like_one_is_no_tool(rig: Rig, mode: str, name: str) -> None:
     token = await connected(rig)
@@ -240,7 +304,7 @@ async def test_names_that_hold_the_separator_are_told_apart(rig: Rig, mode: str)
     async with rig.client(token=token, mode=mode) as client:
         for name, agent in (("a__ask", "agt_weather"), ("a__ask__ask", "agt_sky")):
             await client.call_tool(name, {"message": "x"})
-            assert rig.relay.last.request.agent == agent
+            assert rig.relay.acted.request.agent == agent
 
 
 async def test_what_runs_in_the_cloud_has_them_only_with_a_public_url(mode: str) -> None:

@@ -45,7 +45,7 @@ class Gateway:
         mesh = self._mesh = Mesh(registry, wiring.channel("relay"), wiring.channel("quota"))
         follower = self._guard.follower
         self._addressed = Addressed(mesh, follower, settings.single)
-        connections = Connections(follower.directory, has_public_url=bool(settings.public_url))
+        connections = Connections(follower.directory, mesh, has_public_url=bool(settings.public_url))
         self._platform = ToolServer(Offers(follower.directory, connections), mesh, follower, self.waits)
         self._agents = ToolServer(AgentTools(mesh), mesh, follower, self.waits)
         self._listener: Listener | None = None

@@ -7,6 +7,7 @@ existed.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +20,8 @@ from hopline_rpc.principals import Principal
 
 from hopline_gateway import prompting
 from hopline_gateway.agent_server import TOOLS
-from hopline_gateway.mesh import Caller
+from hopline_gateway.mesh import Caller, Mesh
+from hopline_gateway.server_tools import TOOL, offering, tools_of
 from hopline_gateway.toolkit import Call, Result, Tool
 
 # Between a connection's name and a tool's. No tool of the platform has it in its name.
@@ -32,18 +34,23 @@ _DOES: Final[Mapping[str, str]] = {
         " in the session, not your conversation. If status is running or queued, go on with {name}__check."
     ),
     "check": "Waits for (waitSeconds 0: looks at) what {name}__ask started in a session.",
+    "call_tool": "Runs a tool of the agent {peer} without its model:",
 }
+_TOOLS: Final[Mapping[str, Tool]] = {**TOOLS, TOOL.name: TOOL}
+# How much of a model's context what is said of a peer's server tools may take.
+_MAX_LISTED: Final = 1_000
 
 
 class Connections:
     """Decides by the live view of the registry."""
 
-    def __init__(self, directory: Directory, *, has_public_url: bool) -> None:
+    def __init__(self, directory: Directory, mesh: Mesh, *, has_public_url: bool) -> None:
         self._directory = directory
+        self._mesh = mesh
         self._has_public_url = has_public_url
 
     def tools(self, principal: Principal) -> list[Tool]:
-        """Return the tools of the connections that a caller may use now, in order of their names."""
+        """Return the tools of the connections that a caller may use now, but for their server tools."""
         return [
             self._tool(connection.name, kind, connection, peer)
             for connection, peer in self._usable(principal)
@@ -51,13 +58,27 @@ class Connections:
         ]
 
     async def offered(self, caller: Caller) -> list[Tool]:
-        """Return those of them that there is something to do with just now."""
-        return self.tools(caller.principal)
+        """Return what a caller is offered: `call_tool` too, where there is something to call just now."""
+        usable = self._usable(caller.principal)
+        each = await asyncio.gather(*(self._offered(caller, *pair) for pair in usable))
+        return [tool for tools in each for tool in tools]
+
+    async def _offered(self, caller: Caller, connection: ConnectionRecord, peer: AgentRecord) -> list[Tool]:
+        made = [self._tool(connection.name, kind, connection, peer) for kind in TOOLS]
+        try:
+            there = await tools_of(self._mesh, caller, peer.id)
+        except HoplineError:
+            there = ()  # the rest of the list does not need the relay
+        if there:
+            running = self._tool(connection.name, TOOL.name, connection, peer)
+            shown = offering(there, running.description, _MAX_LISTED)
+            made.append(replace(running, description=shown.description, properties=shown.properties))
+        return made
 
     def find(self, principal: Principal, name: str) -> Tool | None:
         """Return the tool of that name; None for any that a caller may not use, as for what never existed."""
         connected, _, kind = name.rpartition(SEPARATOR)
-        if kind not in TOOLS or not connected or principal.kind != "agent":
+        if kind not in _TOOLS or not connected or principal.kind != "agent":
             return None
         for connection, peer in self._usable(principal):
             if connection.name == connected:
@@ -79,7 +100,7 @@ class Connections:
         # By its slug: a name is other people's words, and this is read as ours.
         does = _DOES[kind].format(peer=peer.slug if peer else "", name=name)
         return replace(
-            TOOLS[kind],
+            _TOOLS[kind],
             name=f"{name}{SEPARATOR}{kind}",
             description=f"{purpose}{does}",
             run=partial(self._run, name, kind),
@@ -94,7 +115,7 @@ class Connections:
         if peer is None:
             raise _gone(name)
         try:
-            result = await TOOLS[kind].run(replace(call, agent=peer, names=prompting.NAMES))
+            result = await _TOOLS[kind].run(replace(call, agent=peer, names=prompting.NAMES))
             return replace(result, headline=_in_names_of(name, result.headline))
         except HoplineError as error:
             if error.reason == "not_found" and error.details.get("agent") == peer.id:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import mcp.types as t
@@ -81,7 +82,6 @@ TOOL: Final = Tool(
     },
     waits=True,
 )
-_DEFINITION: Final = definition(TOOL)
 
 
 async def tools_of(of: Mesh, caller: Caller, agent_id: str) -> Sequence[tool_pb2.ServerTool]:
@@ -97,16 +97,20 @@ async def tools_of(of: Mesh, caller: Caller, agent_id: str) -> Sequence[tool_pb2
 
 def defined(tools: Sequence[tool_pb2.ServerTool]) -> t.Tool:
     """Return `call_tool` as clients are shown it, with what there is to call."""
-    schema = dict(_DEFINITION.input_schema)
+    return definition(offering(tools))
+
+
+def offering(
+    tools: Sequence[tool_pb2.ServerTool], does: str = TOOL.description, room: int = _MAX_LISTED
+) -> Tool:
+    """Return `call_tool` with what there is to call, described in so many characters at most."""
     named = {**TOOL.properties["name"], "enum": [tool.name for tool in tools]}
-    schema["properties"] = {**schema["properties"], "name": named}
-    text = "\n".join([TOOL.description, *_described(tools)])
-    return _DEFINITION.model_copy(update={"description": text, "input_schema": schema})
+    text = "\n".join([does, *_described(tools, room)])
+    return replace(TOOL, description=text, properties={**TOOL.properties, "name": named})
 
 
-def _described(tools: Sequence[tool_pb2.ServerTool]) -> Iterator[str]:
+def _described(tools: Sequence[tool_pb2.ServerTool], room: int) -> Iterator[str]:
     """Yield a line for each tool, as far as there is room: its arguments, and its owner's words for it."""
-    room = _MAX_LISTED
     for index, tool in enumerate(tools):
         words = json.dumps(tool.description, ensure_ascii=False)
         line = f"- {tool.name}({', '.join(_arguments(tool.input_schema_json))}): {words}"
