@@ -70,9 +70,9 @@ async def test_people_see_what_concerns_agents_they_may_view(mesh: RelayMesh) ->
     await mesh.grant("zoe", 1, "bob")
     sent = audit_pb2.ListEventsRequest(action="message.sent")
     seen = (await zoe.audit.ListEvents(sent)).events
-    assert [(event.actor_name, event.agent_id) for event in seen] == [("another agent", bob.id), ("bob", "")]
-    assert [event.actor_id for event in seen] == ["", bob.id]
-    assert not seen[1].session_id
+    # Who wrote to bob, and to whom bob wrote; in which session of cid's is not theirs to see.
+    assert [(event.actor_id, event.agent_id) for event in seen] == [(ada.id, bob.id), (bob.id, cid.id)]
+    assert [bool(event.session_id) for event in seen] == [True, False]
     assert (await refusal(_actions(mesh, zoe, agent="ada"))).reason == "not_found"
 
 

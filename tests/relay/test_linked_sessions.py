@@ -48,18 +48,20 @@ async def test_a_session_that_opened_none_has_none(mesh: RelayMesh) -> None:
     assert (len(found.opened), found.opened_count) == (0, 0)
 
 
-async def test_who_may_not_know_the_other_agent_learns_only_that_there_is_one(mesh: RelayMesh) -> None:
-    _, _, here, there = await _linked(mesh)
+async def test_who_may_not_look_at_the_other_agent_learns_which_it_is_and_nothing_of_its_session(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob, here, there = await _linked(mesh)
     of_ada = await mesh.person("only-ada")
     await mesh.grant("only-ada", identity_pb2.ROLE_VIEWER, "ada")
     (linked,) = (await _session(of_ada, here)).opened
-    assert (linked.agent.name, linked.agent.id) == ("another agent", "")
+    assert (linked.agent.name, linked.agent.id) == ("bob", bob.id)
     assert (linked.id, linked.title, linked.state) == ("", "", "")
     of_bob = await mesh.person("only-bob")
     await mesh.grant("only-bob", identity_pb2.ROLE_VIEWER, "bob")
     found = await _session(of_bob, there)
-    assert found.title == "From another agent"
-    assert (found.opened_by.name, found.opened_by.id, found.opened_by.session_id) == ("another agent", "", "")
+    assert found.title == "From ada"
+    assert (found.opened_by.name, found.opened_by.id, found.opened_by.session_id) == ("ada", ada.id, "")
 
 
 async def test_at_most_20_are_shown_and_all_are_counted(mesh: RelayMesh) -> None:

@@ -402,7 +402,12 @@ def event(value: audit_pb2.Event) -> Json:
         "seq": value.seq,
         "at": time(value, "at"),
         "action": value.action,
-        "actor": {"kind": value.actor_kind, "id": value.actor_id or None, "name": value.actor_name},
+        "actor": {
+            "kind": value.actor_kind,
+            "id": value.actor_id or None,
+            "name": value.actor_name,
+            "display": value.actor_display or value.actor_name,
+        },
         "agent_id": value.agent_id,
         "thread_id": value.thread_id,
         "message_id": value.message_id,

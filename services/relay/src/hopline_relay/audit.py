@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from hopline_relay.journal import Journal
 from hopline_relay.store import audit
 from hopline_relay.store.audit import Filter, Found
+from hopline_relay.store.book import OWNER
 from hopline_relay.store.sql import Record
 from hopline_relay.view import SOMEBODY
 
@@ -132,17 +133,25 @@ class Audit:
             message_id=row.message_id,
             trace_id=row.trace_id,
         )
-        if row.actor_kind != "agent" or self._may_see(reader, row.actor_id):
+        details = json.loads(row.details) if row.details else {}
+        owner = details.pop(OWNER, "")
+        sees_actor = row.actor_kind != "agent" or self._may_see(reader, row.actor_id)
+        sees_agent = not row.agent_id or self._may_see(reader, row.agent_id)
+        # Who wrote to an agent, and to whom it wrote, is known to it, and so to who may look at it.
+        dealt = row.action == "message.sent" and (sees_actor or sees_agent)
+        if sees_actor or dealt:
             event.actor_id, event.actor_name = row.actor_id, row.actor_name or self._name(row)
+            event.actor_display = f"{event.actor_name} (for {owner})" if owner else event.actor_name
         else:
-            event.actor_name = SOMEBODY
-        if not row.agent_id or self._may_see(reader, row.agent_id):
-            event.agent_id, event.turn_id, event.session_id = row.agent_id, row.turn_id, row.session_id
-        if row.details:
-            details = json.loads(row.details)
-            if self._directory.workspace_role(reader.workspace_id, reader.id) < VIEWER:
-                # Why a name was refused tells whether there is such an agent.
-                details.pop("reason", None)
+            event.actor_name = event.actor_display = SOMEBODY
+        if sees_agent or dealt:
+            event.agent_id = row.agent_id
+        if sees_agent:
+            event.turn_id, event.session_id = row.turn_id, row.session_id
+        if self._directory.workspace_role(reader.workspace_id, reader.id) < VIEWER:
+            # Why a name was refused tells whether there is such an agent.
+            details.pop("reason", None)
+        if details:
             json_format.ParseDict(details, event.details)
         return event
 

@@ -56,12 +56,17 @@ def actor_of(directory: Directory, principal: Principal) -> Actor:
 
 def named(directory: Directory, workspace_id: str, kind: str, identifier: str) -> Actor:
     """Return a party with its name, as far as it is known."""
-    known = (
-        directory.agent(workspace_id, identifier)
-        if kind == "agent"
-        else directory.user(workspace_id, identifier)
-    )
-    return Actor(kind, identifier, known.name if known is not None else "")
+    if kind == "agent":
+        agent = directory.agent(workspace_id, identifier)
+        return Actor(kind, identifier) if agent is None else acting(directory, agent)
+    user = directory.user(workspace_id, identifier)
+    return Actor(kind, identifier, user.name if user is not None else "")
+
+
+def acting(directory: Directory, agent: AgentRecord) -> Actor:
+    """Return an agent as the record names it: what it does, it does in its owner's name."""
+    owner = directory.user(agent.workspace_id, agent.owner_id)
+    return Actor("agent", agent.id, agent.name, owner.name if owner is not None else "")
 
 
 class Inboxes:

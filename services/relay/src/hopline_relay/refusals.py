@@ -23,7 +23,7 @@ from hopline_relay.callers import actor_of
 from hopline_relay.domain.values import Actor
 from hopline_relay.drafts import Draft
 from hopline_relay.journal import Journal
-from hopline_relay.store.book import Book
+from hopline_relay.store.book import Book, in_its_name
 from hopline_relay.store.schema import audit_events, audit_seals
 
 _SAME_SECONDS: Final = 60.0
@@ -257,7 +257,7 @@ def _record(book: Book, each: _Counted, count: int) -> tuple[int, int]:
     refusal = each.refusal
     workspace_id = refusal.principal.workspace_id
     if each.seq:
-        details = {**each.details, "count": count - each.before}
+        details = in_its_name(each.actor, {**each.details, "count": count - each.before})
         values = {
             "workspace": workspace_id,
             "number": each.seq,

@@ -171,7 +171,8 @@ class Sessions:
         if message.from_kind == "mesh":
             kind = "note"
         text = f"{message.subject}({message.body})" if message.kind == TOOL else message.body
-        dealt = principal.id in (session.agent_id, message.from_id)
+        # A transcript is read by the agent itself, by who opened it and by who may look at the agent.
+        dealt = principal.kind == "user" or principal.id in (session.agent_id, message.from_id)
         entry = pb.TranscriptEntry(
             seq=ordinal,
             kind=kind,

@@ -11,7 +11,16 @@ from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 
-from hopline_relay.callers import Inboxes, Standing, actor_of, no_session, no_thread, require_active, stand
+from hopline_relay.callers import (
+    Inboxes,
+    Standing,
+    acting,
+    actor_of,
+    no_session,
+    no_thread,
+    require_active,
+    stand,
+)
 from hopline_relay.domain.values import TOOL, Actor, sibling, title_of
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.store.facts import Facts
@@ -98,7 +107,9 @@ class Starts:
     def _sender(self, draft: Draft, own: AgentRecord | None) -> Actor:
         if draft.source is not None:
             return draft.source.actor
-        return actor_of(self._directory, draft.principal) if own is None else Actor("agent", own.id, own.name)
+        if own is None:
+            return actor_of(self._directory, draft.principal)
+        return acting(self._directory, own)
 
     def _check_wait(self, turn: Record, in_session: str, outgoing: Outgoing, agent: AgentRecord) -> None:
         """Refuse a wait that could never end as far as this process can see; the sweep finds the others."""

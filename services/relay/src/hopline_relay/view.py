@@ -62,6 +62,10 @@ class Views:
             return Party(name=SOMEBODY, display=SOMEBODY, kind="agent")
         return Party(id=agent.id, name=agent.name, display=self._directory.display(agent), kind="agent")
 
+    def _stands_for(self, reader: Principal, agent_id: str) -> bool:
+        """Tell whether the reader is an agent, or a person who may look at it, and so at its peers."""
+        return agent_id == reader.id or (reader.kind == "user" and self._directory.may_know(reader, agent_id))
+
     def received(
         self, reader: Principal, row: Record, copies: Sequence[Record], now: float, newer: int | None = None
     ) -> message_pb2.Message:
@@ -96,8 +100,8 @@ class Views:
 
     def message(self, reader: Principal, row: Record, copies: Sequence[Record]) -> message_pb2.Message:
         """Return a message with its deliveries."""
-        own = row.from_id == reader.id
-        addressed = any(copy.recipient_id == reader.id for copy in copies)
+        own = self._stands_for(reader, row.from_id)
+        addressed = any(self._stands_for(reader, copy.recipient_id) for copy in copies)
         message = message_pb2.Message(
             id=row.id,
             thread_id=row.thread_id,
@@ -158,10 +162,11 @@ class Views:
     ) -> session_pb2.Session:
         """Return a session, with those that it has opened elsewhere."""
         name = name_in(row.title) if row.opened_by_kind in SOURCES else ""
-        opener = self.party(reader, row.opened_by_kind, row.opened_by_id, name=name)
+        seen = reader.kind == "user" and self._stands_for(reader, row.agent_id)
+        opener = self.party(reader, row.opened_by_kind, row.opened_by_id, known=seen, name=name)
         return session_pb2.Session(
             id=row.id,
-            agent=self.party(reader, "agent", row.agent_id, known=row.opened_by_id == reader.id),
+            agent=self.party(reader, "agent", row.agent_id, known=self._stands_for(reader, row.opened_by_id)),
             title=row.title if opener.id or row.opened_by_kind != "agent" else "From another agent",
             channel=row.channel,
             state=_session_state(row),
@@ -169,7 +174,9 @@ class Views:
                 kind=row.opened_by_kind,
                 id=opener.id,
                 name=opener.name,
-                session_id=row.opened_by_session_id if opener.id else "",
+                session_id=row.opened_by_session_id
+                if self._directory.may_know(reader, row.opened_by_id)
+                else "",
             ),
             created_at=to_timestamp(row.created_at),
             last_at=to_timestamp(last_at),
@@ -178,9 +185,9 @@ class Views:
         )
 
     def _linked(self, reader: Principal, row: Record) -> session_pb2.LinkedSession:
-        """Return the other end of a session; of an agent that the reader may not know, only that it is."""
-        agent = self.party(reader, "agent", row.agent_id, known=row.opened_by_id == reader.id)
-        if not agent.id:
+        """Return the other end of a session; of an agent the reader may not look at, only which it is."""
+        agent = self.party(reader, "agent", row.agent_id, known=self._stands_for(reader, row.opened_by_id))
+        if row.opened_by_id != reader.id and not self._directory.may_know(reader, row.agent_id):
             return session_pb2.LinkedSession(agent=agent)
         return session_pb2.LinkedSession(id=row.id, agent=agent, title=row.title, state=_session_state(row))
 
@@ -194,14 +201,15 @@ class Views:
 
     def turn(self, reader: Principal, row: Record, *, asks_owner: bool = False) -> delegation_pb2.Turn:
         """Return a turn with its chain; `asks_owner`: it waits for its agent's owner."""
-        own = row.caused_by_id == reader.id
+        own = self._stands_for(reader, row.caused_by_id)
+        seen = reader.kind == "user" and self._stands_for(reader, row.agent_id)
         turn = delegation_pb2.Turn(
             id=row.id,
             agent=self.party(reader, "agent", row.agent_id, known=own),
             session_id=row.session_id,
             status=TURN_STATES["waiting_for_owner" if asks_owner else row.state],
             cause=row.cause,
-            caused_by=self.party(reader, row.caused_by_kind, row.caused_by_id, known=own),
+            caused_by=self.party(reader, row.caused_by_kind, row.caused_by_id, known=own or seen),
             parent_turn_id=row.parent_turn_id,
             root_id=row.root_id,
             depth=row.depth,

@@ -104,7 +104,7 @@ def _show(out: Output, event: Json) -> None:
         out.json(event)
         out.flush()
         return
-    who = event["actor"]["name"] or event["actor"]["id"] or event["actor"]["kind"]
+    who = _who(event["actor"])
     details = event.get("details", {})
     text = " ".join(f"{key}={_value(value)}" for key, value in details.items() if key != "root_id")
     ids = " ".join(event[key] for key in ("turn_id", "thread_id") if key in event)
@@ -112,6 +112,14 @@ def _show(out: Output, event: Json) -> None:
     at = moment(event["at"]) if out.is_terminal else event["at"]
     out.line(f"{at}  {event['action']:<20}  {who}  {text}  {ids}".rstrip(), style)
     out.flush()
+
+
+def _who(actor: Json) -> str:
+    """Return who did something: `agent planner (for Alice)`, a person by name."""
+    shown = actor["display"] or actor["id"]
+    if not shown:
+        return str(actor["kind"])
+    return f"agent {shown}" if actor["kind"] == "agent" and actor["id"] else str(shown)
 
 
 def _value(value: Any) -> str:

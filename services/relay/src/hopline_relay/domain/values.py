@@ -39,6 +39,8 @@ class Actor:
     kind: str
     id: str
     name: str = ""
+    # In whose name an agent acts: what its owner is called at that moment.
+    owner: str = ""
 
 
 MESH: Final = Actor("mesh", "mesh", "the mesh")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, select, update
 
@@ -27,6 +27,15 @@ _CHARGE = Statement(
     .where(credit_accounts.c.workspace_id == bindparam("workspace"))
     .values(charged=credit_accounts.c.charged + bindparam("amount"))
 )
+
+
+# Under which key an event's details say in whose name an agent acted, as its owner was called then.
+OWNER: Final = "for"
+
+
+def in_its_name(actor: Actor, details: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the details of an event with the owner of the agent that caused it, where it has one."""
+    return {OWNER: actor.owner, **(details or {})} if actor.owner else details
 
 
 class _Head:
@@ -84,6 +93,7 @@ class Book:
         at: float | None = None,
     ) -> int:
         """Add an event to the audit log; returns its number."""
+        details = in_its_name(actor, details)
         head = self._head(workspace_id)
         head.audit_seq += 1
         self._notes.append(
