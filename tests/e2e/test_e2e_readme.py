@@ -104,14 +104,23 @@ def test_the_token_of_the_walk_through_is_in_a_file_of_ones_own(reader: Reader) 
     assert token.stat().st_mode & 0o077 == 0
 
 
-async def test_claude_code_gets_an_address_and_a_header_that_work(reader: Reader) -> None:
-    reader.shell(reader.block("claude mcp add --transport http hopline"))
+async def test_claude_code_gets_a_command_that_works_and_no_token_among_its_words(reader: Reader) -> None:
+    reader.shell(reader.block("claude mcp add hopline --"))
     words = (reader.checkout / "claude.words").read_text().splitlines()
-    assert words[:5] == ["mcp", "add", "--transport", "http", "hopline"]
-    name, _, value = words[words.index("--header") + 1].partition(": ")
+    assert words[:4] == ["mcp", "add", "hopline", "--"]
+    assert "hpl_" not in " ".join(words)
+    server = StdioServerParameters(command=words[4], args=words[5:], env=reader.env, cwd=reader.home)
+    async with Client(stdio_client(server)) as client:
+        found = await call(client, "ask", agent="reviewer", text="Is this plan sound?")
+    assert found["reply"].startswith("I read: ")
+
+
+async def test_a_client_that_speaks_http_posts_to_the_address_with_the_token(reader: Reader) -> None:
+    [address] = re.findall(r"posts to `(http://[^`]+)`", reader.text)
+    headers = {"Authorization": f"Bearer {(reader.checkout / 'me.token').read_text().strip()}"}
     async with (
-        create_mcp_http_client(headers={name: value}) as http,
-        Client(streamable_http_client(words[5], http_client=http)) as client,
+        create_mcp_http_client(headers=headers) as http,
+        Client(streamable_http_client(address, http_client=http)) as client,
     ):
         found = await call(client, "ask", agent="reviewer", text="Is this plan sound?")
     assert found["reply"].startswith("I read: ")
