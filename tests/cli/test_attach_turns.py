@@ -100,7 +100,7 @@ def start_turn(session: str = "ses_1", **more: Any) -> Turn:
     fields = {"from": "planner (for Alice)", "messages": [message], "prompt": "fenced: the body", **more}
     start = tunnel_pb2.StartTurn(
         turn_id="trn_1", session_id=session, depth=2, model_id="m-1", thinking_level="low",
-        soul="You are kind.", instructions="Be brief.", traceparent=TRACE, **fields,
+        traceparent=TRACE, **{"soul": "You are kind.", "instructions": "Be brief.", **fields},
     )  # fmt: skip
     return Turn(start, NoWire())
 
@@ -204,6 +204,21 @@ async def test_the_mcp_configurations_start_this_installation_by_absolute_path(r
     assert opencode["environment"] == server["env"]
 
 
+async def test_a_command_is_told_of_no_other_folder_than_the_one_it_is_in(
+    run: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PWD", "/somewhere/else")
+    assert json.loads(await run(SHOW))["env"]["PWD"] == os.getcwd()
+
+
+async def test_opencode_reads_the_system_prompt_where_there_is_one(run: Script) -> None:
+    shown = json.loads(await run(SHOW))
+    read = json.loads(shown["files"]["OPENCODE_CONFIG"])["instructions"]
+    assert read == [shown["env"]["HOPLINE_SYSTEM_FILE"]]
+    shown = json.loads(await run(SHOW, turn=start_turn(soul="", instructions="")))
+    assert "instructions" not in json.loads(shown["files"]["OPENCODE_CONFIG"])
+
+
 async def test_no_credential_is_handed_over(
     run: Script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -225,9 +240,17 @@ def test_a_command_under_another_attach_gets_nothing_of_the_outer_turn() -> None
 
 @pytest.mark.parametrize(("raw", "text"), [(False, "fenced: the body"), (True, "the body")])
 async def test_the_prompt_is_fenced_or_bare(run: Script, raw: bool, text: str) -> None:
-    shown = json.loads(await run(SHOW, "{prompt}", "--config={mcp_config}", raw=raw))
+    shown = json.loads(await run(SHOW, "--config={mcp_config}", raw=raw))
     assert shown["stdin"] == text
-    assert shown["argv"] == [text, f"--config={shown['env']['HOPLINE_MCP_CONFIG']}"]
+    assert shown["argv"] == [f"--config={shown['env']['HOPLINE_MCP_CONFIG']}"]
+
+
+@pytest.mark.parametrize(("raw", "text"), [(False, "fenced: the body"), (True, "the body")])
+async def test_a_command_with_the_prompt_among_its_words_does_not_read_it_once_more(
+    run: Script, raw: bool, text: str
+) -> None:
+    shown = json.loads(await run(SHOW, "--say={prompt}", raw=raw))
+    assert (shown["argv"], shown["stdin"]) == ([f"--say={text}"], "")
 
 
 def test_what_comes_in_with_a_prompt_is_not_replaced_again() -> None:

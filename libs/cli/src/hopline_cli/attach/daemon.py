@@ -148,7 +148,9 @@ class Daemon:
     async def _run(self, turn: Turn, given: handover.Handover) -> str:
         prompt = handover.body(turn.start) if self._raw else turn.prompt
         words = handover.fill_in(self._command, prompt, given.environment["HOPLINE_MCP_CONFIG"])
-        return await process.run(words, prompt, given.environment, self._watchdog, self._user)
+        # A harness that has the prompt among its words reads standard input as well: it would have it twice.
+        told = "" if handover.takes_prompt(self._command) else prompt
+        return await process.run(words, told, given.environment, self._watchdog, self._user)
 
 
 async def run_attach(options: AttachOptions, out: Output) -> None:

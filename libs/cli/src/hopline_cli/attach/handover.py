@@ -19,6 +19,9 @@ from hopline_cli.attach.isolation import Account
 from hopline_cli.secret import write_private
 
 SOCKET: Final = "mcp.sock"
+_SYSTEM: Final = "system.md"
+# OpenCode gives a server 5 s to start unless told otherwise; a busy machine needs more, and a wait takes 50.
+_OPENCODE_MS: Final = 60_000
 _PLACEHOLDER: Final = re.compile(r"\{(mcp_config|prompt)\}")
 _TOKEN: Final = re.compile(r"hpl_[a-z]_[A-Za-z0-9_-]{43}")
 # Ours begin so; what the daemon itself was told by them is not for the command.
@@ -49,13 +52,16 @@ def hand_over(
     if turn.traceparent:
         server["TRACEPARENT"] = turn.traceparent
     words = [*_hopline(), "mcp"]
+    persona = system(turn)
+    opencode = opencode_config(words, server, str(folder / _SYSTEM) if persona else "")
     files = {
         "HOPLINE_MESSAGE_FILE": ("message.json", json.dumps(message(turn), ensure_ascii=False)),
-        "HOPLINE_SYSTEM_FILE": ("system.md", system(turn)),
+        "HOPLINE_SYSTEM_FILE": (_SYSTEM, persona),
         "HOPLINE_MCP_CONFIG": ("mcp.json", json.dumps(mcp_config(words, server))),
-        "OPENCODE_CONFIG": ("opencode.json", json.dumps(opencode_config(words, server))),
+        "OPENCODE_CONFIG": ("opencode.json", json.dumps(opencode)),
     }
-    environment = {**cleaned(env), **server, **_facts(turn)}
+    # Some harnesses work where PWD says, and the daemon may have been started with somebody else's.
+    environment = {**cleaned(env), "PWD": os.getcwd(), **server, **_facts(turn)}
     for name, (file, text) in files.items():
         write_private(folder / file, text)
         environment[name] = str(folder / file)
@@ -115,10 +121,12 @@ def mcp_config(words: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
     return {"mcpServers": {"hopline": server}}
 
 
-def opencode_config(words: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the same for OpenCode."""
+def opencode_config(words: Sequence[str], env: Mapping[str, str], system_file: str = "") -> dict[str, Any]:
+    """Return the same for OpenCode, which reads the system prompt too."""
     server = {"type": "local", "command": list(words), "environment": dict(env), "enabled": True}
-    return {"$schema": "https://opencode.ai/config.json", "mcp": {"hopline": server}}
+    server["timeout"] = _OPENCODE_MS
+    found = {"$schema": "https://opencode.ai/config.json", "mcp": {"hopline": server}}
+    return {**found, "instructions": [system_file]} if system_file else found
 
 
 def fill_in(words: Sequence[str], prompt: str, mcp_config_file: str) -> list[str]:
@@ -126,6 +134,11 @@ def fill_in(words: Sequence[str], prompt: str, mcp_config_file: str) -> list[str
     # A prompt that looks like an option must not become one.
     values = {"prompt": f" {prompt}" if prompt.startswith("-") else prompt, "mcp_config": mcp_config_file}
     return [_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in words]
+
+
+def takes_prompt(words: Sequence[str]) -> bool:
+    """Tell whether a command has the prompt among its words."""
+    return any("{prompt}" in word for word in words)
 
 
 def _hopline() -> list[str]:

@@ -123,7 +123,8 @@ def attach(
     """Give an agent a worker: run COMMAND for each of its turns.
 
     The prompt is COMMAND's standard input, its standard output the answer. `{mcp_config}` and `{prompt}` in
-    its words are replaced. It gets a socket of its own session, and no credential.
+    its words are replaced; a command with `{prompt}` has an empty standard input. It gets a socket of its own
+    session, and no credential.
     """
     from hopline_cli.attach.daemon import AttachOptions, run_attach
 

@@ -25,7 +25,8 @@ AGENTS: Final[Json] = {
     ],
     "description": 'Names or ids from list_agents, up to 10, e.g. "weather" or ["weather","reviewer"]',
 }
-PAYLOAD: Final[Json] = {"description": 'Any JSON up to 16 KiB, e.g. {"city":"Oslo"}'}
+# Any value; the rule that all of them keep is there because some clients take no schema without one.
+PAYLOAD: Final[Json] = {"minProperties": 0, "description": 'Any JSON up to 16 KiB, e.g. {"city":"Oslo"}'}
 REQUEST_ID: Final[Json] = {
     "type": "string",
     "format": "uuid",
@@ -42,7 +43,14 @@ STRING: Final[Json] = {"type": "string"}
 INTEGER: Final[Json] = {"type": "integer"}
 OBJECT: Final[Json] = {"type": "object"}
 OBJECTS: Final[Json] = {"type": "array", "items": {"type": "object"}}
-CURSOR_OUT: Final[Json] = {"type": ["string", "null"]}
+
+
+def nullable(kind: str) -> Json:
+    """Return the schema of a value that may be null: a choice, for not every client takes a list of types."""
+    return {"anyOf": [{"type": kind}, {"type": "null"}]}
+
+
+CURSOR_OUT: Final[Json] = nullable("string")
 
 
 def text(description: str) -> Json:
