@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import grpc.aio
 import pytest
+from hopline.registry.v1.agent_pb2 import AGENT_KIND_RECEIVE_ONLY, PauseAgentRequest
 from hopline.registry.v1.identity_pb2 import ROLE_OPERATOR, ROLE_VIEWER, AuthenticateRequest
 from hopline.registry.v1.identity_pb2_grpc import IdentityServiceStub
 from hopline.relay.v1.message_pb2 import AskRequest
@@ -113,6 +114,24 @@ async def test_who_may_not_prompt_in_a_session_is_told_as_far_as_they_may_know_o
         assert (await client.get("/bob/v1/sessions")).status == 404
     async with space.mcp_over_http(ada) as client:
         assert (await call(client, "ask", agent="bob", text="milk", session_id=session_id))["reply"] == "MILK"
+
+
+async def test_an_agent_that_may_start_nothing_is_told_so_in_a_result(space: Space) -> None:
+    await space.agents("bob")
+    ear = await space.agent("ear", kind=AGENT_KIND_RECEIVE_ONLY)
+    ada = await space.agent("ada")
+    await space.admin.agents.PauseAgent(PauseAgentRequest(agent="ada"))
+    for caller, code in ((ear, "receive_only"), (ada, "agent_paused")):
+        async with space.mcp_over_http(caller, path="/bob/v1/mcp") as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["ask", "check"]
+            for tool, arguments in (("ask", {"message": "x"}), ("call_tool", {"name": "x"})):
+                assert (await refused(client, tool, **arguments))[0]["code"] == code
+        async with http(space, caller.token) as client:
+            answer = await client.post("/bob/v1/sessions", json={"message": "x"})
+            assert (answer.status, (await answer.json())["error"]["code"]) == (
+                (403 if code == "receive_only" else 409),
+                code,
+            )
 
 
 async def test_agents_that_delegate_to_each_other_by_their_endpoints_are_stopped_by_the_depth_rail(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 
+import aiohttp
 import pytest
 
-from tests.support.mesh_process import Held, Processes, Space, shout, until
+from tests.support.mesh_process import HOPLINE, Held, Processes, Space, shout, until
 from tests.support.served_mesh import SERVICES, ServedMesh
 
 
@@ -36,6 +37,34 @@ async def test_an_ask_goes_through_all_four_and_its_trace_is_one(
     assert found["reply"] == "HELLO"
     tree = await served.trace(found["turn_id"], "tools/call ask", "invoke_agent worker")
     assert {span["service"] for span in tree["spans"]} >= {"gateway", "relay"}
+
+
+async def test_a_second_gateway_serves_one_agent_alone_by_the_same_services(
+    served: ServedMesh, served_space: Space
+) -> None:
+    asker, worker = await served_space.agents("asker", "worker")
+    await served_space.work(worker, shout)
+    env = {f"HOPLINE_{name.upper()}": served.endpoints[name] for name in SERVICES[:3]}
+    env["HOPLINE_SERVICE_TOKEN_FILE"] = str(served.token_of("gateway"))
+    words = ("serve", "gateway", "--single", "worker", "--bind", "127.0.0.1:0")
+    single = served.processes.start("single", HOPLINE, *words, env=env)
+
+    async def address() -> str:
+        assert single.is_running, single.said
+        return single.said.partition("the gateway listens on ")[2].strip()
+
+    for url in (
+        f"{await until(address, 'the second gateway')}/v1",
+        f"{served.endpoints['gateway']}/worker/v1",
+    ):
+        headers = {"Authorization": f"Bearer {asker.token}"}
+        async with aiohttp.ClientSession(headers=headers) as http:
+
+            async def answered(http: aiohttp.ClientSession = http, url: str = url) -> str:
+                async with http.post(f"{url}/sessions", json={"message": "hello"}) as answer:
+                    return str((await answer.json()).get("reply", ""))  # it lets nobody in before it is ready
+
+            assert await until(answered, "an answer") == "HELLO"
 
 
 async def test_each_service_may_die_and_come_back(served: ServedMesh, served_space: Space) -> None:

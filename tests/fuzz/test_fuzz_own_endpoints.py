@@ -61,7 +61,9 @@ def _waits_not(seconds: Any) -> bool:
 @given(data=st.data())
 def test_calls_with_something_wrong_get_a_clean_answer(mesh: Ground, door: Door, data: st.DataObject) -> None:
     tool = data.draw(st.sampled_from(["ask", "check", "call_tool", "whoami"]))
-    params = st.fixed_dictionaries({"name": st.just(tool), "arguments": prompts(mesh)})
+    of_tools = st.fixed_dictionaries({"name": TEXTS}, optional={"arguments": STRANGE})
+    arguments = of_tools if tool == "call_tool" else prompts(mesh)
+    params = st.fixed_dictionaries({"name": st.just(tool), "arguments": arguments})
     always = {
         "jsonrpc": st.just("2.0"),
         "id": st.integers(0, 9),

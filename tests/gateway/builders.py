@@ -323,6 +323,10 @@ def session() -> session_pb2.Session:
     found = session_pb2.Session(id="ses_1", title="Oslo?", channel="mcp", state="idle")
     found.agent.id, found.agent.name = "agt_weather", "weather"
     found.opened_by.CopyFrom(session_pb2.OpenedBy(kind="agent", id="agt_me", name="me"))
+    linked = found.opened.add(id="ses_2", title="From weather", state="busy")
+    linked.agent.id, linked.agent.name = "agt_radar", "radar"
+    found.opened.add().agent.name = "another agent"
+    found.opened_count = 7
     found.created_at.CopyFrom(to_timestamp(1_750_000_000))
     found.last_at.CopyFrom(to_timestamp(1_750_000_001))
     return found

@@ -69,6 +69,16 @@ async def test_ask_opens_a_fresh_session_unless_it_is_given_one(rig: Rig, mode: 
     assert (rig.relay.acted.request.session_id, rig.relay.acted.principal.id) == ("ses_1", "agt_me")
 
 
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_every_earlier_revision_is_served_without_a_handshake(rig: Rig, revision: str) -> None:
+    headers = {"MCP-Protocol-Version": revision}
+    result = (await rig.post(call_body("ask", {"message": "Oslo?"}), path=PATH, **headers)).json()["result"]
+    assert result["structuredContent"]["reply"] == "sunny"
+    listing = '{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
+    tools = (await rig.post(listing, path=PATH, **headers)).json()["result"]["tools"]
+    assert [tool["name"] for tool in tools] == ["ask", "check"]
+
+
 async def test_a_person_prompts_where_an_agent_asks(rig: Rig, mode: str) -> None:
     async with rig.client(rig.registry.user(), mode=mode, path=PATH) as client:
         result = await client.call_tool("ask", {"message": "Oslo?"})

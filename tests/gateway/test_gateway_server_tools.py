@@ -73,6 +73,19 @@ async def test_call_tool_is_listed_with_what_there_is_to_call(rig: Rig, mode: st
     assert rig.relay.last.request.agent == "agt_weather"
 
 
+async def test_tools_are_listed_from_all_their_pages(rig: Rig) -> None:
+    def page(request: Any) -> Any:
+        number = int(request.page_token or 0)
+        tool = tool_pb2.ServerTool(name=f"tool{number}", available=True)
+        return tool_pb2.ListServerToolsResponse(
+            tools=[tool], next_page_token=str(number + 1) if number < 3 else ""
+        )
+
+    rig.relay.script["ListServerTools"] = page
+    tool = (await listed(rig, "legacy"))["call_tool"]
+    assert tool.input_schema["properties"]["name"]["enum"] == ["tool0", "tool1", "tool2", "tool3"]
+
+
 async def test_an_agent_without_tools_has_no_call_tool(rig: Rig, mode: str) -> None:
     offer(rig)
     assert list(await listed(rig, mode)) == ["ask", "check"]

@@ -52,6 +52,21 @@ async def test_sessions_are_listed_page_by_page(rig: Rig) -> None:
             "channel": "mcp",
             "state": "idle",
             "opened_by": {"kind": "agent", "id": "agt_me", "name": "me", "session_id": None},
+            "opened": [
+                {
+                    "session_id": "ses_2",
+                    "agent": {"id": "agt_radar", "name": "radar"},
+                    "title": "From weather",
+                    "state": "busy",
+                },
+                {
+                    "session_id": None,
+                    "agent": {"id": None, "name": "another agent"},
+                    "title": None,
+                    "state": None,
+                },
+            ],
+            "opened_count": 7,
             "created_at": "2025-06-15T15:06:40.000Z",
             "last_at": "2025-06-15T15:06:41.000Z",
         }
@@ -116,6 +131,12 @@ async def test_an_agent_asks_and_a_person_prompts(rig: Rig) -> None:
     await prompt(rig, {"message": "Oslo?"}, rig.registry.user())
     assert (rig.relay.last.method, rig.relay.last.request.wait_seconds) == ("Prompt", 50)
     assert rig.relay.last.request.own_endpoint
+
+
+async def test_a_wait_is_fifty_seconds_at_most(rig: Rig) -> None:
+    for given, seconds in ((0, 0), (50, 50), (51, 50), (10**9, 50)):
+        await prompt(rig, {"message": "Oslo?", "waitSeconds": given})
+        assert rig.relay.last.request.wait_seconds == seconds
 
 
 async def test_a_turn_that_goes_on_is_accepted(rig: Rig) -> None:

@@ -21,6 +21,8 @@ from hopline_gateway.tools import cycles, fields
 MAX_ARGUMENTS: Final = 65_536
 # What every tool costs a client's model in its context, at most.
 _MAX_LISTED: Final = 6_000
+# More than the workers of an agent can offer; large schemas make pages short.
+_MAX_PAGES: Final = 20
 # Who may start nothing has no use for tools, and is told so where it calls one.
 _NONE_FOR: Final = frozenset({"agent_paused", "receive_only", "not_found"})
 _HEADLINES: Final = {
@@ -87,12 +89,19 @@ TOOL: Final = Tool(
 async def tools_of(of: Mesh, caller: Caller, agent_id: str) -> Sequence[tool_pb2.ServerTool]:
     """Return what an agent offers; nothing to a caller that may start nothing, who is told so at a call."""
     request = tool_pb2.ListServerToolsRequest(agent=agent_id, page_size=MAX_PAGE)
+    found: list[tool_pb2.ServerTool] = []
     try:
-        return (await mesh.call(of.tools.ListServerTools, request, caller)).tools
+        for _ in range(_MAX_PAGES):
+            page = await mesh.call(of.tools.ListServerTools, request, caller)
+            found.extend(page.tools)
+            request.page_token = page.next_page_token
+            if not page.next_page_token:
+                break
     except HoplineError as error:
         if error.reason in _NONE_FOR:
             return ()
         raise
+    return found
 
 
 def defined(tools: Sequence[tool_pb2.ServerTool]) -> t.Tool:

@@ -130,7 +130,7 @@ def read_mark(value: message_pb2.ReadMark) -> Json:
 
 
 def session(value: session_pb2.Session) -> Json:
-    """Return `{id, agent, title, channel, state, opened_by, created_at, last_at}`."""
+    """Return `{id, agent, title, channel, state, opened_by, opened, opened_count, created_at, last_at}`."""
     opened = value.opened_by
     return {
         "id": value.id,
@@ -144,8 +144,20 @@ def session(value: session_pb2.Session) -> Json:
             "name": opened.name,
             "session_id": opened.session_id or None,
         },
+        "opened": [_linked(each) for each in value.opened],
+        "opened_count": value.opened_count,
         "created_at": rfc3339(from_timestamp(value.created_at)),
         "last_at": rfc3339(from_timestamp(value.last_at)),
+    }
+
+
+def _linked(value: session_pb2.LinkedSession) -> Json:
+    """Return a session at the other end; all but the agent's name is null where it may not be known."""
+    return {
+        "session_id": value.id or None,
+        "agent": party(value.agent),
+        "title": value.title or None,
+        "state": value.state or None,
     }
 
 
