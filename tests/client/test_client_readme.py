@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from hopline_client import Turn, Worker
+from hopline_client import Mesh, Turn, Worker
 
 from tests.support.relay_mesh import Caller, RelayMesh, relay_mesh, until
 
@@ -73,6 +73,32 @@ def environment(url: str, agent: Caller, folder: Path) -> dict[str, str]:
     file = folder / f"{agent.id}.token"
     file.write_text(agent.token)
     return {**os.environ, "HOPLINE_URL": url, "HOPLINE_TOKEN_FILE": str(file)}
+
+
+async def test_the_tools_of_a_worker_are_called(mesh: RelayMesh, url: str, tmp_path: Path) -> None:
+    eve, shop, supplier = [await mesh.agent(name) for name in ("eve", "shop", "supplier")]
+
+    async def supply(turn: Turn) -> str:
+        return turn.text.upper()
+
+    other = Worker(url, supply, token=supplier.token)
+    running = asyncio.create_task(other.run())
+    script = [sys.executable, "-c", example("ToolContext")]
+    process = await asyncio.create_subprocess_exec(*script, env=environment(url, shop, tmp_path))
+    try:
+        presence = mesh.relay.dispatcher.presence
+        await until(lambda: presence(mesh.workspace_id, shop.id), "the shop")
+        async with Mesh(url, token=eve.token) as client:
+            assert (await client.call_tool("shop", "stock", {"item": "apples"})).value == 3
+            failed = await client.call_tool("shop", "stock", {"item": "pears"})
+            assert failed.error == "pears is not in the catalogue"
+            ordered = await client.call_tool("shop", "order", {"item": "pears", "count": 2})
+        assert ordered.value == "2 PEARS, PLEASE; EVE (FOR ADMIN) WANTS THEM"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+        await other.stop()
+        await running
 
 
 async def test_the_worker_answers_and_leaves_on_sigterm(mesh: RelayMesh, url: str, tmp_path: Path) -> None:

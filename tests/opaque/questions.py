@@ -359,6 +359,13 @@ class Tunnel:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._number = 0
+        # A stream takes one write at a time.
+        self._writing = asyncio.Lock()
+
+    async def say(self, item: pb.WorkerItem) -> None:
+        """Send an item."""
+        async with self._writing:
+            await self._stream.write(pb.AttachRequest(items=[item]))
 
     async def until(self, kind: str) -> Any:
         """Read until an item of this kind comes."""
@@ -372,7 +379,7 @@ class Tunnel:
         self._number += 1
         call = pb.Call(attachment=1, call_id=self._number)
         getattr(call, method).MergeFromString(request)
-        await self._stream.write(pb.AttachRequest(items=[pb.WorkerItem(call=call)]))
+        await self.say(pb.WorkerItem(call=call))
         result = await self.until("call_result")
         assert result.call_id == self._number
         result.call_id = 0
@@ -389,9 +396,9 @@ async def over_tunnel(asker: Asker) -> AsyncIterator[list[Question]]:
         stream = stub.Attach(metadata=(("authorization", f"Bearer {asker.agent.token}"),))
         tunnel = Tunnel(stream)
         attach = pb.AttachAgent(attachment=1, credential=asker.agent.token, max_turns=1)
-        await stream.write(pb.AttachRequest(items=[pb.WorkerItem(attach=attach)]))
+        await tunnel.say(pb.WorkerItem(attach=attach))
         await tunnel.until("attached")
-        beating = asyncio.create_task(_beat(stream))
+        beating = asyncio.create_task(_beat(tunnel))
         found: list[Question] = []
         for method in METHODS:
             if (name := names.get(method.request.DESCRIPTOR.name)) is None:
@@ -412,8 +419,8 @@ async def over_tunnel(asker: Asker) -> AsyncIterator[list[Question]]:
         stream.cancel()
 
 
-async def _beat(stream: Any) -> None:
+async def _beat(tunnel: Tunnel) -> None:
     """Keep the tunnel's leases while calls are made: silence of 30 s ends it."""
     while True:
         await asyncio.sleep(5)
-        await stream.write(pb.AttachRequest(items=[pb.WorkerItem(heartbeat=pb.Heartbeat())]))
+        await tunnel.say(pb.WorkerItem(heartbeat=pb.Heartbeat()))

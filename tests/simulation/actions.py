@@ -13,7 +13,7 @@ from hopline.relay.v1 import dead_letter_pb2 as letters_pb
 from hopline.relay.v1 import delegation_pb2 as turns_pb
 from hopline.relay.v1 import escalation_pb2 as owner_pb
 from hopline.relay.v1 import message_pb2 as pb
-from hopline.relay.v1 import session_pb2
+from hopline.relay.v1 import session_pb2, tool_pb2
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import milliseconds_of
 
@@ -219,6 +219,60 @@ class Actions:
         what = f"asks {peer.name}, waiting {request.wait_seconds} s"
         self.call(agent.name, what, agent.messages.Ask(request), lambda a: self._seen(agent, a.turn))
 
+    def call_tool(self) -> None:
+        """Call somebody's tool: mostly one that is there, with arguments that fit."""
+        agent, memory = self.mind()
+        there = [worker.agent for worker in self.workers if worker.attached and worker.agent is not agent]
+        peer = self.rng.choice(there) if there and self.rng.random() < 0.7 else self.peer(agent)
+        request = self._tool_request(peer)
+        request.request_id = self._request_id()
+        request.caller_session_id = self._session(memory)
+        what = f"calls a tool of {peer.name}, for {request.timeout_seconds} s"
+        self.call(agent.name, what, agent.tools.CallTool(request), lambda a: self._tool_seen(agent, a))
+
+    def _tool_request(self, peer: Member) -> tool_pb2.CallToolRequest:
+        return tool_pb2.CallToolRequest(
+            agent=peer.id,
+            name="look" if self.rng.random() < 0.95 else "listen",
+            arguments_json='{"at": 1}' if self.rng.random() < 0.95 else '{"at": "x"}',
+            timeout_seconds=self.rng.choice((1, 10, 50)),
+        )
+
+    def _tool_seen(self, agent: Member, answer: tool_pb2.CallToolResponse) -> None:
+        require(
+            (answer.turn.status == pb.TURN_STATUS_COMPLETED) == (answer.result_json == '"seen"'),
+            f"{answer.turn.turn_id} came out as {answer.turn.status} with {answer.result_json!r}",
+        )
+        self._seen(agent, answer.turn)
+
+    def answer_tool(self) -> None:
+        """Have a worker answer the call of its tool, in one of the ways there are, or once more."""
+        busy = [worker for worker in self.workers if worker.tool_calls and worker.attached]
+        over = [worker for worker in self.workers if worker.tool_calls_over and worker.attached]
+        if over and self.rng.random() < 0.1:
+            worker = self.rng.choice(over)
+            worker.answer(self.rng.choice(worker.tool_calls_over), result_json='"seen"')
+        elif busy:
+            worker = self.rng.choice(busy)
+            call = worker.tool_calls[self.rng.choice(sorted(worker.tool_calls))]
+            outcomes = [
+                {"result_json": '"seen"'},
+                {"result_json": '"seen"'},
+                {"failure": "it is dark"},
+                {"refusal": "at: not there"},
+                {"result_json": "{"},
+            ]
+            outcome = self.rng.choice(outcomes)
+            self.story.tell(f"worker {worker.number} answers {call.turn_id[-6:]}: {next(iter(outcome))}")
+            worker.answer(call, **outcome)
+
+    def _tool_called(self, worker: Worker, call: Any) -> None:
+        self.story.did["calls given to workers"] += 1
+        self.story.tell(f"    worker {worker.number} is called ({call.turn_id[-6:]}) at depth {call.depth}")
+        if (call.turn_id, 1) in self.given:
+            self.broken.append(f"the call {call.turn_id} was made twice")
+        self.given.add((call.turn_id, 1))
+
     def _seen(self, agent: Member, view: pb.TurnView) -> None:
         """Remember a turn that was asked for."""
         memory = self.memories[agent.id]
@@ -389,6 +443,7 @@ class Actions:
             self.story.tell(f"worker {worker.number} of {worker.agent.name} comes back")
         elif len(self.workers) <= 5:
             worker = Worker(self.one(), len(self.workers), self._started, self._answered)
+            worker.on_tool_call = self._tool_called
             worker.max_turns = self.rng.randint(1, 3)
             self.workers.append(worker)
             self.story.tell(f"worker {worker.number} of {worker.agent.name} attaches")
@@ -414,6 +469,8 @@ class Actions:
             self.story.refused[result.error.code] += 1
             if result.error.code == "internal":
                 self.broken.append(f"a call of worker {worker.number} failed: {result.error.message}")
+        elif kind == "call_tool":
+            self._tool_seen(worker.agent, result.call_tool)
         elif kind in {"ask", "check"}:
             self._seen(worker.agent, getattr(result, kind).turn)
         elif kind == "take_inbox":
@@ -481,9 +538,12 @@ class Actions:
             ("reply", pb.ReplyRequest(message_id=self.some(memory.inbox), text=self._text())),
             ("take_inbox", pb.TakeInboxRequest(limit=2)),
             ("ask_owner", owner_pb.AskOwnerRequest(question="from a turn", wait_seconds=20)),
+            ("call_tool", self._tool_request(peer)),
         ]
         name, request = self.rng.choice(methods)
         turn = start.turn_id if self.rng.random() < 0.9 else ""
+        if worker.tool_calls and self.rng.random() < 0.5:
+            turn = worker.tool_calls[self.rng.choice(sorted(worker.tool_calls))].turn_id
         self.story.tell(f"worker {worker.number} calls {name} from {turn[-6:]} ({peer.name})")
         worker.call(turn, **{name: request})
 

@@ -161,6 +161,10 @@ class Records:
         going: dict[str, set[str]] = {}
         for row in live:
             require(row["attempt"] <= _ATTEMPTS, f"{row['id']} is at attempt {row['attempt']}")
+            if row["cause"] == "tool":
+                found = (row["state"], row["attempt"], row["slot"])
+                require(found == ("running", 1, 1), f"{row['id']} is the call of a tool and {found}")
+                continue  # it runs beside the turns of its session
             if row["state"] == "running":
                 session, group = row["run_session_id"] or row["session_id"], row["batch_id"] or row["id"]
                 going.setdefault(session, set()).add(group)

@@ -151,6 +151,8 @@ class Simulation:
             actions.send: 10,
             actions.again: 2,
             actions.ask: 10,
+            actions.call_tool: 5,
+            actions.answer_tool: 8,
             actions.check: 5,
             actions.ask_owner: 3,
             actions.answer_owner: 3,

@@ -20,6 +20,13 @@ Start = pb.StartTurn
 _ENDED = (HoplineError, grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
+def look() -> pb.ToolDefinition:
+    """Return the tool that every worker offers."""
+    found = pb.ToolDefinition(name="look", description="Looks.")
+    found.input_schema.update({"type": "object", "properties": {"at": {"type": "integer"}}})
+    return found
+
+
 @dataclass
 class Worker:
     """One stream of one agent. `held` are the turns that it was given and has not ended."""
@@ -34,6 +41,11 @@ class Worker:
     ended: list[Start] = field(default_factory=list)
     attached: bool = False
     calls: int = 0
+    # Calls of its tool that have not been answered, by number, and the last ones that are over.
+    tool_calls: dict[int, pb.ToolCall] = field(default_factory=dict)
+    tool_calls_over: list[pb.ToolCall] = field(default_factory=list)
+    # Told of each call of its tool that arrives.
+    on_tool_call: Callable[[Worker, pb.ToolCall], None] = lambda worker, call: None
     _stream: Any = None
     _reader: asyncio.Task[None] | None = None
 
@@ -49,12 +61,19 @@ class Worker:
         self._stream = TunnelServiceStub(channel).Attach()
         held = [pb.HeldTurn(turn_id=one.turn_id, attempt=one.attempt) for one in self.held.values()]
         attach = pb.AttachAgent(
-            attachment=1, credential=self.agent.token, max_turns=self.max_turns, isolation="user", held=held
+            attachment=1,
+            credential=self.agent.token,
+            max_turns=self.max_turns,
+            isolation="user",
+            held=held,
+            server_tools=[look()],
         )
         self._reader = asyncio.get_running_loop().create_task(self._read(self._stream, attach))
 
     def hang_up(self) -> None:
-        """Break the stream, as a lost connection does."""
+        """Break the stream, as a lost connection does; the calls of its tool end with it."""
+        for number in list(self.tool_calls):
+            self._over(number)
         if self._stream is not None:
             self._stream.cancel()
 
@@ -79,6 +98,17 @@ class Worker:
             self.ended.append(start)
         ended = pb.TurnEnded(attachment=1, turn_id=start.turn_id, attempt=start.attempt, **outcome)
         self.say(pb.WorkerItem(ended=ended))
+
+    def answer(self, call: pb.ToolCall, **outcome: Any) -> None:
+        """Say how the call of a tool came out."""
+        self._over(call.call_id)
+        result = pb.ToolResult(attachment=1, call_id=call.call_id, **outcome)
+        self.say(pb.WorkerItem(tool_result=result))
+
+    def _over(self, number: int) -> None:
+        call = self.tool_calls.pop(number, None)
+        if call is not None:
+            self.tool_calls_over = [*self.tool_calls_over[-4:], call]
 
     def accept(self, start: Start) -> None:
         """Say that a turn was taken."""
@@ -129,5 +159,10 @@ class Worker:
             start = self.held.get(item.cancel.turn_id)
             if start is not None and start.attempt == item.cancel.attempt:
                 self.end(start, canceled=True)
+        elif kind == "tool_call":
+            self.tool_calls[item.tool_call.call_id] = item.tool_call
+            self.on_tool_call(self, item.tool_call)
+        elif kind == "tool_call_canceled":
+            self._over(item.tool_call_canceled.call_id)
         elif kind == "call_result":
             self.on_result(self, item.call_result)

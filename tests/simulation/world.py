@@ -16,6 +16,7 @@ from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
 from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
 from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
+from hopline.relay.v1.tool_pb2_grpc import ToolServiceStub
 from hopline_rpc.ids import seeded_ids
 
 from tests.simulation.inline import Process, opener
@@ -74,6 +75,11 @@ class Member(Caller):
     def turns(self) -> Any:
         """DelegationService."""
         return self._stub(DelegationServiceStub)
+
+    @property
+    def tools(self) -> Any:
+        """ToolService."""
+        return self._stub(ToolServiceStub)
 
     @property
     def escalations(self) -> Any:

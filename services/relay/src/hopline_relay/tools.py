@@ -31,7 +31,7 @@ from hopline_relay.drafts import Draft, Sent
 from hopline_relay.journal import Journal
 from hopline_relay.sends import Sends
 from hopline_relay.slots import Slots
-from hopline_relay.store import queues
+from hopline_relay.store import queues, waiting
 from hopline_relay.tool_queue import NoPlaceError
 from hopline_relay.tool_runs import GRACE_SECONDS, ToolRuns
 from hopline_relay.tool_schemas import arguments_of, described
@@ -226,9 +226,7 @@ class Tools:
                     return work, waiter
                 if waiter.slot_turn_id and not given_back:
                     given_back = True
-                    await standing_still.enter_async_context(
-                        self._slots.given_back(workspace_id, waiter.slot_turn_id)
-                    )
+                    await self._stand_still(draft.principal, waiter.slot_turn_id, standing_still)
                 await queue.wait(place, full, ends_at - self._clock.monotonic())
         except TimeoutError:
             what = "run slot" if full.slot else "place at a worker"
@@ -236,6 +234,24 @@ class Tools:
             raise HoplineError("deadline_exceeded", text) from None
         finally:
             queue.leave(place)
+
+    async def _stand_still(self, principal: Principal, turn_id: str, until: AsyncExitStack) -> None:
+        """Give the run slot of a turn back until its call is over; the record says so, as of any wait."""
+        waiter = Waiter(self._ids.new_id("wai"), principal.id)
+        waiter.slot_turn_id = turn_id
+        row = {
+            "workspace_id": principal.workspace_id,
+            "id": waiter.id,
+            "turn_id": "",  # there is none yet
+            "instance_id": self._journal.instance_id,
+            "waiter_kind": principal.kind,
+            "waiter_id": principal.id,
+            "waiter_turn_id": turn_id,
+            "created_at": self._clock.now(),
+        }
+        until.callback(self._waits.forget, principal.workspace_id, waiter)
+        await self._journal.write(lambda book: waiting.add(book.connection, row))
+        await until.enter_async_context(self._slots.given_back(principal.workspace_id, turn_id))
 
     async def _over(self, principal: Principal, turn_id: str, waiter: Waiter, seconds: int) -> Outcome:
         """End a call whose time is over, unless it has ended just now; either way the outcome is told."""
