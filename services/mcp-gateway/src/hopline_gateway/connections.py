@@ -33,6 +33,7 @@ _DOES: Final[Mapping[str, str]] = {
         "Gives the agent {peer} a task and waits for its answer. It sees only this message and what was said"
         " in the session, not your conversation. If status is running or queued, go on with {name}__check."
     ),
+    # What for is said at the two others.
     "check": "Waits for (waitSeconds 0: looks at) what {name}__ask started in a session.",
     "call_tool": "Runs a tool of the agent {peer} without its model:",
 }
@@ -96,7 +97,8 @@ class Connections:
         connection: ConnectionRecord | None = None,
         peer: AgentRecord | None = None,
     ) -> Tool:
-        purpose = f"{connection.description.rstrip('. ')}. " if connection and connection.description else ""
+        given = "" if connection is None or kind == "check" else connection.description
+        purpose = f"{given.rstrip('. ')}. " if given else ""
         # By its slug: a name is other people's words, and this is read as ours.
         does = _DOES[kind].format(peer=peer.slug if peer else "", name=name)
         return replace(
