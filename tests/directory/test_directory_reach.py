@@ -234,6 +234,8 @@ def tell(world: World, name: str, agent: ModelAgent) -> None:
         is_group_only_callable=agent.group_only,
         parent=agent.parent,
         reach=sorted(agent.reach),
+        # To everyone, itself included: what may be used of them is another matter.
+        connections=[pb.Connection(name=f"to-{each}", agent=f"agt_{each}") for each in NAMES],
     )
     if agent.deleted:
         world.delete(name, ABROAD if agent.abroad else HOME)
@@ -277,6 +279,10 @@ def test_lists_look_ups_and_the_claim_of_a_turn_all_follow_the_rules(
                 continue
             expected = [b for b in NAMES if model_reaches(held, given, a, b)]
             assert world.slugs(caller) == expected
+            connections = world.view.connections(caller, has_public_url=False)
+            assert [(each.name, peer.slug) for each, peer in connections] == [
+                (f"to-{b}", b) for b in expected
+            ]
             assert paged(world, caller, 1) == paged(world, caller, 2) == expected
             check_look_ups(world, held[a], caller, expected)
 
