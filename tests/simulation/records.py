@@ -292,6 +292,7 @@ class Records:
         require(not self._quotas.running, f"slots that never came back: {sorted(self._quotas.running)}")
         require(not self._quotas.queued, f"queued for ever: {sorted(self._quotas.queued)}")
         self._look_at_bound_sessions()
+        self._look_at_firings()
         self._look_at_sums()
         self._look_at_the_chain()
         self._look_at_workspaces()
@@ -305,6 +306,19 @@ class Records:
             "AND turns.cause IN ('ask', 'prompt') AND turns.caused_by_id <> sessions.opened_by_id"
         )
         require(not strangers, f"prompted in somebody else's session: {[dict(row) for row in strangers]}")
+
+    def _look_at_firings(self) -> None:
+        """Every message of a schedule is one of its times, taken once; it runs at depth 0."""
+        taken = Counter(
+            row["message_id"]
+            for row in self.query("SELECT message_id FROM audit_events WHERE action = 'schedule.fired'")
+        )
+        said = Counter(row["id"] for row in self.messages.values() if row["from_kind"] == "schedule")
+        require(taken == said, f"times and messages of schedules: {taken - said}, {said - taken}")
+        deep = self.query(
+            "SELECT id FROM turns WHERE caused_by_kind IN ('schedule', 'webhook') AND depth <> 0"
+        )
+        require(not deep, f"turns of schedules and webhooks below depth 0: {[row['id'] for row in deep]}")
 
     def _look_at_the_chain(self) -> None:
         """Every event is sealed, once, as it stands."""

@@ -22,6 +22,7 @@ from tests.simulation.actions import Actions
 from tests.simulation.changes import Changes
 from tests.simulation.quotas import Violation
 from tests.simulation.records import Records
+from tests.simulation.sources import Sources
 from tests.simulation.virtual import VirtualLoop
 from tests.simulation.world import Member, World, copied, prepare
 
@@ -74,6 +75,7 @@ class Simulation:
         self.world: World
         self.actions: Actions
         self.changes: Changes
+        self.sources: Sources
         self.records: Records
         self.caps: list[int] = []
 
@@ -103,6 +105,7 @@ class Simulation:
         person = Member(self.world, "the person", "", self.world.admin.token, "default")
         self.actions = Actions(self.world, members, person, rng)
         self.changes = Changes(self.actions, stranger)
+        self.sources = Sources(self.actions)
         self.records = Records(self.world.quotas, self.changes.may_reach)
         await self._set_policy(self._policy(windows=True))
 
@@ -171,6 +174,8 @@ class Simulation:
             actions.cancel_worker_call: 1,
             actions.lose_worker: 1.5,
             actions.prompt: 3,
+            self.sources.schedule: 0.7,
+            self.sources.deliver: 3,
             actions.person_cancels: 1,
             actions.look_at_dead: 1,
             actions.act_on_dead: 1.5,
@@ -303,6 +308,7 @@ class Simulation:
         for agent in actions.cast:
             actions.resume(agent)
         await self.loop.settle()
+        await self.sources.end()
         # What was begun under a clock that was set back since is due by that clock.
         ahead = self.world.time.latest() - self.world.time.now()
         for seconds in (60.0, 700.0, 4000.0, *[_DAY + 60.0] * (5 + math.ceil(ahead / _DAY))):

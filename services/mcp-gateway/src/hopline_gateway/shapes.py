@@ -72,7 +72,7 @@ def message(value: message_pb2.Message) -> Json:
         "to": [party(recipient) for recipient in value.to],
         "provenance": _provenance(sender, value.depth),
         "reply_expected": value.reply_expected,
-        "subject": Foreign(value.subject) if value.subject else None,
+        "subject": _subject(value.subject, sender.kind),
         "body": _body(value, sender.kind),
         "payload": payload(value.payload_json),
         "in_reply_to": value.in_reply_to or None,
@@ -93,6 +93,13 @@ def message(value: message_pb2.Message) -> Json:
 def _provenance(author: message_pb2.Party, depth: int) -> Json:
     """Return who wrote a text, in whose name, and at which depth; its thread stands beside it."""
     return {"display": author.display, "kind": author.kind, "depth": depth}
+
+
+def _subject(subject: str, sender_kind: str) -> str | None:
+    """Mark a subject as another agent's; that of a schedule or webhook is its name, given by a person."""
+    if sender_kind in ("schedule", "webhook"):
+        return subject
+    return Foreign(subject) if subject else None
 
 
 def _body(value: message_pb2.Message, sender_kind: str) -> str:

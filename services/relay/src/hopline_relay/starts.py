@@ -225,7 +225,7 @@ class Starts:
             key=f"{outgoing.workspace_id}/{outgoing.sender.id}/{draft.request_id or outgoing.id}",
             workspace_id=outgoing.workspace_id,
             kind=quota_pb.ADMIT_KIND_PERSON if person else quota_pb.ADMIT_KIND_START,
-            sender_id=principal.id,
+            sender_id=outgoing.sender.id,
             subject_assertion=assertion_of(principal, now),
             recipients=[
                 quota_pb.AdmitRecipient(agent_id=copy.id, turn_id=copy.turn_id) for copy in outgoing.copies
