@@ -73,6 +73,26 @@ async def test_call_tool_is_listed_with_what_there_is_to_call(rig: Rig, mode: st
     assert rig.relay.last.request.agent == "agt_weather"
 
 
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ({}, "odd()"),
+        ({"properties": 7, "required": 7}, "odd()"),
+        (
+            {"properties": {"b": {}, "a": True, "c": {"type": 7}}, "required": ["c", "x", 7, [1]]},
+            "odd(c, a?, b?)",
+        ),
+        ({"properties": {"x\n- ask": {"type": "y\n"}}}, r'odd("x\n- ask"?)'),
+    ],
+)
+async def test_whatever_a_schema_holds_a_tool_is_one_line_in_one_order(
+    rig: Rig, schema: Any, shown: str
+) -> None:
+    offer(rig, tool_pb2.ServerTool(name="odd", input_schema_json=json.dumps(schema), available=True))
+    lines = (await listed(rig, "legacy"))["call_tool"].description.splitlines()
+    assert lines[1:] == [f'- {shown}: ""']
+
+
 async def test_tools_are_listed_from_all_their_pages(rig: Rig) -> None:
     def page(request: Any) -> Any:
         number = int(request.page_token or 0)

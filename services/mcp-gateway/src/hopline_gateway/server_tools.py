@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -21,6 +22,8 @@ from hopline_gateway.tools import cycles, fields
 MAX_ARGUMENTS: Final = 65_536
 # What every tool costs a client's model in its context, at most.
 _MAX_LISTED: Final = 6_000
+_PLAIN: Final = re.compile(r"[\w./:-]+", re.ASCII)
+_KINDS: Final = ("string", "integer", "number", "boolean", "array", "object", "null")
 # More than the workers of an agent can offer; large schemas make pages short.
 _MAX_PAGES: Final = 20
 # Who may start nothing has no use for tools, and is told so where it calls one.
@@ -122,7 +125,7 @@ def _described(tools: Sequence[tool_pb2.ServerTool], room: int) -> Iterator[str]
     """Yield a line for each tool, as far as there is room: its arguments, and its owner's words for it."""
     for index, tool in enumerate(tools):
         words = json.dumps(tool.description, ensure_ascii=False)
-        line = f"- {tool.name}({', '.join(_arguments(tool.input_schema_json))}): {words}"
+        line = f"- {_shown(tool.name)}({', '.join(_arguments(tool.input_schema_json))}): {words}"
         room -= len(line)
         if room < 0:
             yield f"- and {len(tools) - index} more, which name lists"
@@ -131,9 +134,22 @@ def _described(tools: Sequence[tool_pb2.ServerTool], room: int) -> Iterator[str]
 
 
 def _arguments(schema_json: str) -> Iterator[str]:
+    """Yield the arguments: what is required in its order, then the others by name; a schema has no order."""
     schema = json.loads(schema_json) if schema_json else {}
-    required = schema.get("required", ())
-    for name, field in schema.get("properties", {}).items():
+    properties, required = schema.get("properties"), schema.get("required")
+    known = properties if isinstance(properties, dict) else {}
+    first = (
+        [each for each in required if isinstance(each, str) and each in known]
+        if isinstance(required, list)
+        else []
+    )
+    for name in [*first, *sorted(known.keys() - set(first))]:
+        field = known[name]
         kind = field.get("type") if isinstance(field, dict) else None
-        mark = "" if name in required else "?"
-        yield f"{name}{mark}: {kind}" if isinstance(kind, str) else f"{name}{mark}"
+        shown = f"{_shown(name)}{'' if name in first else '?'}"
+        yield f"{shown}: {kind}" if kind in _KINDS else shown
+
+
+def _shown(name: str) -> str:
+    """Return a name that a tool's author chose: none may look like a line of ours."""
+    return name if _PLAIN.fullmatch(name) else json.dumps(name)
