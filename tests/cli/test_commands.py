@@ -95,7 +95,10 @@ def test_an_agent_is_paused_resumed_and_deleted(hopline: Run, agent: str) -> Non
     [
         (["--kind", "robot"], "'robot' is not one of standard, receive-only"),
         (["--thinking-level", "deep"], "off, low, medium, high"),
-        (["--wake", "cron"], "none, exec or a URL"),
+        (["--wake", "cron"], "'cron' is not one of none, exec, webhook"),
+        (["--wake", "webhook"], "an http(s) address"),
+        (["--wake", "exec", "--wake-url", "http://x"], "goes with --wake webhook"),
+        (["--wake-secret-file", "x"], "goes with --wake webhook"),
         (["--label", "x"], "'x' is not KEY=VALUE"),
         (["--soul", "@/no/such/file"], "/no/such/file cannot be read"),
         (["--nonsense"], "No such option: --nonsense"),

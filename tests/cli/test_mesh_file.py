@@ -134,7 +134,13 @@ agents:
         ("agents: {a: {group_only: maybe}}", "group_only must be true or false, not 'maybe'"),
         ("agents: {a: {reach: b}, b: {}}", r"reach must be a list, e.g. \[a, b\], not 'b'"),
         ("agents: {a: {runtime: moon}}", "runtime must be one of local, cloud, not 'moon'"),
-        ("agents: {a: {wake: tomorrow}}", "wake must be none, exec or the URL of a webhook"),
+        ("agents: {a: {wake: tomorrow}}", "wake must be none, exec or {webhook: URL, secret_file: FILE}"),
+        ("agents: {a: {wake: {webhook: http://x}}}", "wake by a webhook needs an address and a secret"),
+        ("agents: {a: {wake: {webhook: http://x, secret: y}}}", "wake has no field 'secret'"),
+        (
+            "agents: {a: {wake: {webhook: http://x, secret_file: no/such}}}",
+            "secret_file: no/such cannot be read",
+        ),
         ("agents: {a: {labels: [x]}}", "labels must be a mapping"),
         ("agents:\n  a:\n    owner: ghost", "mesh.yaml:3: there is no user 'ghost'; make it with"),
         (

@@ -499,12 +499,37 @@ async def test_only_an_admin_of_the_workspace_chooses_the_default(rig: Rig) -> N
 
 async def test_only_an_admin_of_the_workspace_sets_an_address_that_the_mesh_calls(rig: Rig) -> None:
     alice = await rig.user("Alice", OPERATOR)
-    wake = Wake(kind=pb.WAKE_KIND_WEBHOOK, webhook_url="https://wake.example/x")
+    wake = Wake(
+        kind=pb.WAKE_KIND_WEBHOOK, webhook_url="https://wake.example/x", webhook_secret="of sixteen bytes"
+    )
+    shown = Wake(kind=pb.WAKE_KIND_WEBHOOK, webhook_url="https://wake.example/x", has_webhook_secret=True)
     assert (await refusal(rig.agent("Mine", alice, wake=wake))).reason == "permission_denied"
     await rig.agent("Mine", alice)
-    assert (await update(rig.admin, "mine", wake=wake)).wake == wake
-    await update(alice, "mine", description="hers to change", wake=wake)
+    assert (await update(rig.admin, "mine", wake=wake)).wake == shown
+    assert (await refusal(update(alice, "mine", wake=wake))).reason == "permission_denied"
+    assert (await update(alice, "mine", description="hers to change", wake=shown)).wake == shown
     await update(alice, "mine", wake=Wake(kind=pb.WAKE_KIND_NONE))
+
+
+async def test_the_secret_of_what_wakes_an_agent_is_kept_and_goes_with_the_rule(rig: Rig) -> None:
+    await rig.agent("Mine")
+    bare = Wake(kind=pb.WAKE_KIND_WEBHOOK, webhook_url="https://wake.example/x")
+    error = await refusal(update(rig.admin, "mine", wake=bare))
+    assert (error.reason, error.violations[0][0]) == ("invalid_argument", "agent.wake.webhook_secret")
+    signed = Wake(webhook_secret="of sixteen bytes")
+    signed.MergeFrom(bare)
+    await update(rig.admin, "mine", wake=signed)
+    # An address alone keeps the secret; nothing about it is ever returned.
+    elsewhere = Wake(kind=pb.WAKE_KIND_WEBHOOK, webhook_url="https://wake.example/y")
+    assert (await update(rig.admin, "mine", wake=elsewhere)).wake.has_webhook_secret
+    await update(rig.admin, "mine", wake=Wake(kind=pb.WAKE_KIND_EXEC))
+    assert (await refusal(update(rig.admin, "mine", wake=bare))).reason == "invalid_argument"
+    for wake in (
+        Wake(kind=pb.WAKE_KIND_EXEC, webhook_secret="of sixteen bytes"),
+        Wake(kind=pb.WAKE_KIND_NONE, webhook_url="https://wake.example/x"),
+        Wake(kind=pb.WAKE_KIND_WEBHOOK, webhook_url="https://wake.example/x", webhook_secret="short"),
+    ):
+        assert (await refusal(update(rig.admin, "mine", wake=wake))).reason == "invalid_argument"
 
 
 async def test_a_child_is_a_subagent_of_a_main_agent(rig: Rig) -> None:

@@ -156,6 +156,7 @@ def agent(value: agent_pb2.Agent) -> Json:
         "runtime": _set(agent_pb2.AgentRuntime, "AGENT_RUNTIME_", value.runtime),
         "wake": _set(agent_pb2.WakeKind, "WAKE_KIND_", value.wake.kind),
         "webhook_url": value.wake.webhook_url or None,
+        "has_webhook_secret": value.wake.has_webhook_secret,
         "reach": list(value.reach),
         "tools": list(value.tools),
         "labels": dict(value.labels),

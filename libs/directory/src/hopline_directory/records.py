@@ -86,6 +86,8 @@ class AgentRecord:
     runtime: Runtime = "local"
     wake: WakeKind = "none"
     webhook_url: str = ""
+    # Whether the registry keeps a secret for it; the secret itself is in no view.
+    has_webhook_secret: bool = False
     reach: frozenset[str] = frozenset()
     tools: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -32,7 +32,9 @@ from hopline_registry.tokens import FIRST, mint, revoke
 _NAMES: Final = tuple(each.name for each in fields(AgentRecord))
 MAX_DEFINITION: Final = 1024 * 1024
 # What the mesh gives to a new agent, whatever its creator says.
-_GIVEN: Final = frozenset({"id", "workspace_id", "slug", "state", "created_at", "deleted", "former_names"})
+_GIVEN: Final = frozenset(
+    {"id", "workspace_id", "slug", "state", "created_at", "deleted", "former_names", "has_webhook_secret"}
+)
 
 
 class Agents:
@@ -51,13 +53,16 @@ class Agents:
             earlier = tx.earlier(request, request.request_id)
             if earlier is not None and (known := rows.agent_by_id(tx.conn, wish.workspace_id, earlier)):
                 return known, ""
-            agent = _Definition(tx).new(wish)
+            secret = request.agent.wake.webhook_secret
+            agent = _Definition(tx, secret).new(wish)
             _check_room(tx)
             rows.add_agent(tx.conn, agent)
+            if secret:
+                rows.set_wake_secret(tx.conn, agent, secret)
             _changed(tx, agent, "agent.created")
-            _, secret = mint(tx, agent.workspace_id, "agent", agent.id, name=FIRST)
+            _, token = mint(tx, agent.workspace_id, "agent", agent.id, name=FIRST)
             tx.made(request, request.request_id, agent.id)
-            return agent, secret
+            return agent, token
 
         return await self._core.write(caller, op)
 
@@ -70,17 +75,21 @@ class Agents:
         return self._core.directory.for_person(caller, VIEWER)
 
     async def update(
-        self, caller: Principal, ref: str, wish: AgentRecord, names: Iterable[str]
+        self, caller: Principal, ref: str, wish: AgentRecord, names: Iterable[str], secret: str = ""
     ) -> AgentRecord:
-        """Take the named fields from `wish`, which have been checked one by one."""
+        """Take the named fields from `wish`, which have been checked one by one.
+
+        `secret` signs what wakes it, in place of an earlier one.
+        """
         wanted = frozenset(names)
 
         def op(tx: Tx) -> AgentRecord:
             before = AgentAccess(tx).agent(ref, ADMIN)
-            agent = _Definition(tx).updated(before, wish, wanted)
-            changed = [
-                each.name for each in fields(agent) if getattr(agent, each.name) != getattr(before, each.name)
-            ]
+            agent = _Definition(tx, secret).updated(before, wish, wanted)
+            changed = _differing(before, agent)
+            if secret or agent.has_webhook_secret != before.has_webhook_secret:
+                rows.set_wake_secret(tx.conn, agent, secret)
+                changed = [name for name in changed if name != "has_webhook_secret"] + ["webhook_secret"]
             if changed:
                 rows.save_agent(tx.conn, agent)
                 _changed(tx, agent, "agent.updated", changed)
@@ -137,9 +146,10 @@ class Agents:
 class _Definition:
     """Makes a definition out of what somebody wishes, with everything checked against what there is."""
 
-    def __init__(self, tx: Tx) -> None:
+    def __init__(self, tx: Tx, secret: str = "") -> None:
         self._tx = tx
         self._access = AgentAccess(tx)
+        self._secret = secret
 
     def new(self, wish: AgentRecord) -> AgentRecord:
         """Return the definition of an agent that is created."""
@@ -177,7 +187,8 @@ class _Definition:
         if agent.parent_agent_id:
             agent = replace(agent, is_subagent=True)
         self._check_crew(before, agent)
-        self._check_wake(before, agent)
+        if "wake" in names:
+            agent = self._woken(before, agent)
         _check_size(agent)
         if agent.is_default and not before.is_default:
             self._take_over_default(agent)
@@ -265,13 +276,22 @@ class _Definition:
             if parent is not None and (problem := parent_problem(agent, parent, has_children=bool(children))):
                 raise invalid("agent.parent_agent_id", problem)
 
-    def _check_wake(self, before: AgentRecord, agent: AgentRecord) -> None:
-        """Addresses that the mesh calls are set by admins of the workspace only."""
-        if agent.wake != "webhook" or (agent.wake, agent.webhook_url) == (before.wake, before.webhook_url):
-            return
+    def _woken(self, before: AgentRecord, agent: AgentRecord) -> AgentRecord:
+        """Check how it is woken: what the mesh calls is set by admins of the workspace only."""
+        if agent.wake != "webhook":
+            for field, given in (("webhook_url", agent.webhook_url), ("webhook_secret", self._secret)):
+                if given:
+                    raise invalid(f"agent.wake.{field}", "goes with the kind WAKE_KIND_WEBHOOK alone")
+            return replace(agent, has_webhook_secret=False)
+        now, then = (agent.wake, agent.webhook_url), (before.wake, before.webhook_url)
+        if now == then and not self._secret:
+            return agent
         if problem := webhook_problem(agent.webhook_url):
             raise invalid("agent.wake.webhook_url", problem)
+        if not (self._secret or before.has_webhook_secret):
+            raise invalid("agent.wake.webhook_secret", "is needed with an address: 16 to 256 bytes of text")
         self._tx.require(ADMIN)
+        return replace(agent, has_webhook_secret=True)
 
     def _take_over_default(self, agent: AgentRecord) -> None:
         """There is one default agent: the earlier one stops being it."""

@@ -106,12 +106,13 @@ class Registry:
 
     def _add_servicers(self) -> None:
         core, pager, server = self._core, Pager(), self.server
+        webhooks = Webhooks(core)
         server.add(add_WorkspaceServiceServicer_to_server, WorkspaceServicer(Workspaces(core), pager))
         server.add(
             add_IdentityServiceServicer_to_server,
-            IdentityServicer(self._identity, self._keys, People(core), self._tokens, Webhooks(core), pager),
+            IdentityServicer(self._identity, self._keys, People(core), self._tokens, webhooks, pager),
         )
-        server.add(add_AgentServiceServicer_to_server, AgentServicer(Agents(core), pager))
+        server.add(add_AgentServiceServicer_to_server, AgentServicer(Agents(core), webhooks, pager))
         server.add(
             add_VisibilityServiceServicer_to_server,
             VisibilityServicer(

@@ -1,13 +1,16 @@
-"""Where people hear of what their agents ask them: an address, and the secret that signs what is sent there.
+"""Where the mesh calls: people, of what their agents ask them, and what wakes agents.
 
-Neither is in any list or in the feed, which say only that there is one: addresses carry secrets as well.
-Services ask for them when they have something to send.
+An address, and the secret that signs what is sent there.
+
+Secrets, and people's addresses, are in no list and not in the feed, which say only that there is one:
+addresses carry secrets as well. Services ask for them when they have something to send.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from hopline.registry.v1.agent_pb2 import GetWakeWebhookRequest
 from hopline.registry.v1.identity_pb2 import GetUserWebhookRequest, SetUserWebhookRequest
 from hopline_directory import ADMIN, UserRecord
 from hopline_directory.convert import user_message
@@ -17,6 +20,7 @@ from hopline_rpc.principals import Principal
 from hopline_registry.access import user_for
 from hopline_registry.core import Core, Tx
 from hopline_registry.domain.agents import webhook_problem
+from hopline_registry.store import agents as agent_rows
 from hopline_registry.store import people as rows
 
 
@@ -57,4 +61,13 @@ class Webhooks:
         )
         if found is None or not found[0]:
             raise HoplineError("not_found", "this user has no webhook")
+        return Webhook(*found)
+
+    async def of_agent(self, request: GetWakeWebhookRequest) -> Webhook:
+        """Return what wakes an agent, for services alone."""
+        found = await self._core.read(
+            lambda conn: agent_rows.wake_webhook_of(conn, request.workspace_id, request.agent_id)
+        )
+        if found is None or not all(found):
+            raise HoplineError("not_found", "this agent is not woken by a webhook")
         return Webhook(*found)

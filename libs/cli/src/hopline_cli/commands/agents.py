@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,7 +40,18 @@ Default = Annotated[
 ]
 Runtime = Annotated[str | None, typer.Option(metavar="R", help="local or cloud.")]
 Wake = Annotated[
-    str | None, typer.Option(metavar="W", help="none, exec, or the URL of a webhook that starts its worker.")
+    str | None,
+    typer.Option(metavar="W", help="What starts its worker when there is work: none, exec or webhook."),
+]
+WakeUrl = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="With --wake webhook: what is called.", show_default=False),
+]
+WakeSecretFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="F", help="With --wake webhook: holds the secret that signs the call.", show_default=False
+    ),
 ]
 Tools = Annotated[str | None, typer.Option(metavar="T,U", help="The tools it is offered; '' for the usual.")]
 Label = Annotated[list[str] | None, typer.Option(metavar="K=V", help="A label; repeat for more.")]
@@ -65,6 +77,8 @@ async def create_agent(
     default: Default = None,
     runtime: Runtime = None,
     wake: Wake = None,
+    wake_url: WakeUrl = None,
+    wake_secret_file: WakeSecretFile = None,
     tools: Tools = None,
     label: Label = None,
     connect: Connect = None,
@@ -78,6 +92,7 @@ async def create_agent(
 
     given = {key_: value for key_, value in locals().items() if key_ in _SETTERS}
     wanted, _ = definition(given)
+    _assign_webhook(wanted, wake_url, wake_secret_file)
     wanted.slug = slug or ""
     wanted.key = key or ""
     wanted.connections.extend(connections([], connect or [], []))
@@ -107,6 +122,8 @@ async def set_agent(
     default: Default = None,
     runtime: Runtime = None,
     wake: Wake = None,
+    wake_url: WakeUrl = None,
+    wake_secret_file: WakeSecretFile = None,
     tools: Tools = None,
     label: Label = None,
     connect: Connect = None,
@@ -120,6 +137,7 @@ async def set_agent(
 
     given = {key_: value for key_, value in locals().items() if key_ in _SETTERS}
     wanted, paths = definition(given)
+    _assign_webhook(wanted, wake_url, wake_secret_file)
     if connect or disconnect:
         before = await mesh.agents.GetAgent(pb.GetAgentRequest(agent=agent))
         wanted.connections.extend(connections(before.agent.connections, connect or [], disconnect or []))
@@ -172,9 +190,11 @@ def definition(given: dict[str, Any]) -> tuple[Any, list[str]]:
 
 
 def _assign(wanted: Any, field: str, value: Any, option: str) -> None:
+    from hopline.registry.v1 import agent_pb2 as pb
+
     descriptor = wanted.DESCRIPTOR.fields_by_name[field]
     if field == "wake":
-        _assign_wake(wanted, value)
+        wanted.wake.kind = _enum(pb.WakeKind.DESCRIPTOR, value, option)
     elif field == "labels":
         for pair in value:
             key, given, text = pair.partition("=")
@@ -191,16 +211,21 @@ def _assign(wanted: Any, field: str, value: Any, option: str) -> None:
         setattr(wanted, field, value)
 
 
-def _assign_wake(wanted: Any, value: str) -> None:
+def _assign_webhook(wanted: Any, url: str | None, secret_file: Path | None) -> None:
+    """Add the address that wakes the agent, and its secret; both go with `--wake webhook` alone."""
     from hopline.registry.v1 import agent_pb2 as pb
 
-    if value.startswith(("http://", "https://")):
-        wanted.wake.kind = pb.WAKE_KIND_WEBHOOK
-        wanted.wake.webhook_url = value
-    elif value in {"none", "exec"}:
-        wanted.wake.kind = pb.WAKE_KIND_EXEC if value == "exec" else pb.WAKE_KIND_NONE
-    else:
-        raise typer.BadParameter(f"{value!r} is not none, exec or a URL", param_hint="--wake")
+    is_webhook = wanted.wake.kind == pb.WAKE_KIND_WEBHOOK
+    if is_webhook and not url:
+        raise typer.BadParameter("is needed with --wake webhook: an http(s) address", param_hint="--wake-url")
+    for option, value in (("--wake-url", url), ("--wake-secret-file", secret_file)):
+        if value is not None and not is_webhook:
+            raise typer.BadParameter("goes with --wake webhook", param_hint=option)
+    if is_webhook:
+        wanted.wake.webhook_url = url or ""
+        if secret_file is not None:
+            secret = text_or_file(f"@{secret_file}", "--wake-secret-file") or ""
+            wanted.wake.webhook_secret = secret.strip()
 
 
 def _enum(kind: Any, value: str, option: str) -> int:

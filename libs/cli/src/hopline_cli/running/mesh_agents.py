@@ -241,7 +241,8 @@ def _resolved(agent: FileAgent, names: _Names, known: Known) -> agent_pb2.Agent:
 def _differs(there: agent_pb2.Agent, wanted: agent_pb2.Agent, path: str) -> bool:
     """Tell whether a field has another value than the file wants."""
     if path == "wake":
-        return (there.wake.kind, there.wake.webhook_url) != (wanted.wake.kind, wanted.wake.webhook_url)
+        # Whether the secret is another one nobody says: with an address it is set anew.
+        return there.wake.kind != wanted.wake.kind or bool(wanted.wake.webhook_url)
     found, wished = getattr(there, path), getattr(wanted, path)
     if path == "labels":
         return dict(found) != dict(wished)

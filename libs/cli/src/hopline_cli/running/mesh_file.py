@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from hopline.registry.v1 import agent_pb2 as pb
@@ -16,7 +17,7 @@ from hopline_rpc.validation import check
 
 from hopline_cli.running.problems import Place, Problem
 from hopline_cli.running.yaml_file import Node, YamlFile
-from hopline_cli.words import number_of, wake_of, words_of
+from hopline_cli.words import number_of, words_of
 
 _SLUG: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 _MAX_SLUG: Final = 63
@@ -36,6 +37,8 @@ _CHOICES: Final = {
     "thinking_level": "thinking_level",
     "reply_mode": "reply_mode",
 }
+_WAKES: Final = {"none": pb.WAKE_KIND_NONE, "exec": pb.WAKE_KIND_EXEC}
+_WEBHOOK: Final = "{webhook: URL, secret_file: FILE}"
 _LISTS: Final = {"reach": "reach", "tools": "tools"}
 _FIELDS: Final = {
     **_TEXTS,
@@ -155,15 +158,41 @@ class _Reading:
         return True
 
     def _wake(self, node: Node) -> bool:
+        if node.id == "mapping":
+            return self._webhook(node)
         word = self._file.text(node, "wake", plain=True)
-        if word is None:
+        if word not in _WAKES:
+            if word is not None:
+                self._file.wrong(node, f"wake must be none, exec or {_WEBHOOK}, not {word[:40]!r}")
             return False
-        wake = wake_of(word)
-        if wake is None:
-            self._file.wrong(node, f"wake must be none, exec or the URL of a webhook, not {word[:40]!r}")
-            return False
-        self._wanted.wake.CopyFrom(wake)
+        self._wanted.wake.kind = _WAKES[word]
         return True
+
+    def _webhook(self, node: Node) -> bool:
+        """Read what wakes the agent, and the file with the secret that signs the call."""
+        found: dict[str, str] = {}
+        for key, key_node, value in self._file.pairs(node, "wake"):
+            if key not in {"webhook", "secret_file"}:
+                self._file.wrong(key_node, f"wake has no field {key!r}: write {_WEBHOOK}")
+            elif (text := self._file.text(value, key)) is not None:
+                found[key] = text if key == "webhook" else self._secret(value, text)
+        if "webhook" not in found or "secret_file" not in found:
+            self._file.wrong(node, f"wake by a webhook needs an address and a secret: write {_WEBHOOK}")
+            return False
+        self._wanted.wake.kind = pb.WAKE_KIND_WEBHOOK
+        self._wanted.wake.webhook_url, self._wanted.wake.webhook_secret = (
+            found["webhook"],
+            found["secret_file"],
+        )
+        return True
+
+    def _secret(self, node: Node, file: str) -> str:
+        """Return what stands in a file; a path that is not absolute starts at the folder of ours."""
+        try:
+            return (Path(self._file.place(node).file).parent / file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            self._file.wrong(node, f"secret_file: {file} cannot be read")
+            return ""
 
     def _labels(self, node: Node) -> bool:
         for key, _, value in self._file.pairs(node, "labels"):

@@ -18,13 +18,15 @@ from hopline_rpc.paging import Pager, fit, page_size
 from hopline_registry.agents import Agents
 from hopline_registry.domain.agents import UPDATABLE, WHY_FIXED
 from hopline_registry.servicers.masks import chosen, overlay
+from hopline_registry.webhooks import Webhooks
 
 
 class AgentServicer(AgentServiceServicer):
     """Serves agents and their definitions."""
 
-    def __init__(self, agents: Agents, pager: Pager) -> None:
+    def __init__(self, agents: Agents, webhooks: Webhooks, pager: Pager) -> None:
         self._agents = agents
+        self._webhooks = webhooks
         self._pager = pager
 
     async def CreateAgent(self, request: pb.CreateAgentRequest, context: Any) -> pb.CreateAgentResponse:
@@ -55,8 +57,15 @@ class AgentServicer(AgentServiceServicer):
         checked = overlay(pb.Agent(name="-"), request.agent, paths)
         wish = _wish(caller.workspace_id, checked)
         names = [*paths, *(["webhook_url"] if "wake" in paths else [])]
-        agent = await self._agents.update(caller, request.agent_ref, wish, names)
+        secret = checked.wake.webhook_secret
+        agent = await self._agents.update(caller, request.agent_ref, wish, names, secret)
         return pb.UpdateAgentResponse(agent=agent_message(agent))
+
+    async def GetWakeWebhook(
+        self, request: pb.GetWakeWebhookRequest, context: Any
+    ) -> pb.GetWakeWebhookResponse:
+        found = await self._webhooks.of_agent(request)
+        return pb.GetWakeWebhookResponse(url=found.url, secret=found.secret)
 
     async def PauseAgent(self, request: pb.PauseAgentRequest, context: Any) -> pb.PauseAgentResponse:
         agent = await self._agents.pause(current_principal(), request.agent)

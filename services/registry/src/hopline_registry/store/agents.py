@@ -12,7 +12,15 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, select
 from hopline_registry.domain.names import look
 from hopline_registry.store.schema import agents
 
-_OTHERS: Final = {"reach", "tools", "server_tools", "deleted", "former_names", "connections"}
+_OTHERS: Final = {
+    "reach",
+    "tools",
+    "server_tools",
+    "deleted",
+    "former_names",
+    "connections",
+    "has_webhook_secret",
+}
 _PLAIN: Final = tuple(field.name for field in fields(AgentRecord) if field.name not in _OTHERS)
 
 # Written once: SQLAlchemy takes longer to put a statement together than SQLite to answer it.
@@ -42,6 +50,7 @@ def _record(row: Row[Any]) -> AgentRecord:
         deleted=row.deleted_at is not None,
         former_names=tuple((name, until) for name, until in row.former_names),
         connections=tuple(ConnectionRecord(**each) for each in row.connections),
+        has_webhook_secret=bool(row.webhook_secret),
     )
 
 
@@ -53,6 +62,21 @@ def add_agent(conn: Connection, agent: AgentRecord) -> None:
 def save_agent(conn: Connection, agent: AgentRecord) -> None:
     """Replace an agent's definition."""
     conn.execute(agents.update().where(_is(agent.workspace_id, agent.id)).values(_values(agent)))
+
+
+def set_wake_secret(conn: Connection, agent: AgentRecord, secret: str) -> None:
+    """Keep the secret that signs what wakes an agent; empty for none."""
+    query = agents.update().where(_is(agent.workspace_id, agent.id)).values(webhook_secret=secret)
+    conn.execute(query)
+
+
+def wake_webhook_of(conn: Connection, workspace_id: str, agent_id: str) -> tuple[str, str] | None:
+    """Return the address that wakes an agent and its secret; None where it is not woken so."""
+    query = select(agents.c.webhook_url, agents.c.webhook_secret).where(
+        _is(workspace_id, agent_id), agents.c.deleted_at.is_(None), agents.c.wake == "webhook"
+    )
+    row = conn.execute(query).first()
+    return None if row is None else (row.webhook_url, row.webhook_secret)
 
 
 def mark_deleted(conn: Connection, agent: AgentRecord, now: float) -> None:

@@ -98,6 +98,8 @@ agents: Final = Table(
     Column("slug_look", Text, nullable=False, server_default=""),
     Column("former_names", JSON, nullable=False, server_default="[]"),
     Column("connections", JSON, nullable=False, server_default="[]"),
+    # Signs what is sent to `webhook_url`. Read by whoever sends, and in no definition.
+    Column("webhook_secret", Text, nullable=False, server_default=""),
     PrimaryKeyConstraint("workspace_id", "id"),
     UniqueConstraint("workspace_id", "slug"),
     Index("agents_by_name", "workspace_id", "name"),
