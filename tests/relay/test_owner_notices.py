@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,42 +17,8 @@ from hypothesis import strategies as st
 
 from tests.support.hooks import served
 from tests.support.owners import answer, ask_owner
-from tests.support.relay_mesh import Caller, RelayMesh, refusal, until
-
-SECRET = "a secret of sixteen"
-URL = "http://127.0.0.1:9/hook?key=hidden"
-
-
-class Taken:
-    """Stands in for the network: takes posts, or refuses them with `problem`."""
-
-    def __init__(self, mesh: RelayMesh) -> None:
-        self.posts: list[tuple[str, bytes, Mapping[str, str]]] = []
-        self.problem = ""
-        self.attach(mesh)
-
-    def attach(self, mesh: RelayMesh) -> None:
-        mesh.relay.notices._post = self
-
-    async def __call__(self, url: str, body: bytes, headers: Mapping[str, str]) -> str:
-        self.posts.append((url, body, headers))
-        return self.problem
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-async def set_webhook(mesh: RelayMesh, user: str = "admin", url: str = URL, by: Caller | None = None) -> Any:
-    request = identity_pb2.SetUserWebhookRequest(user=user, url=url, secret=SECRET if url else "")
-    return await (by or mesh.admin).people.SetUserWebhook(request)
-
-
-async def waiting(mesh: RelayMesh) -> list[int]:
-    """Return how often each notice that is still to be told was tried."""
-    rows = await mesh.relay.journal.read(
-        lambda connection: connection.exec_driver_sql("SELECT attempts FROM notices").all()
-    )
-    return [row[0] for row in rows]
+from tests.support.posts import SECRET, URL, Taken, set_webhook, waiting
+from tests.support.relay_mesh import RelayMesh, refusal, until
 
 
 async def test_an_owner_is_told_of_a_question_under_a_signature(mesh: RelayMesh) -> None:
@@ -122,17 +87,17 @@ async def test_a_notice_outlives_a_restart(mesh: RelayMesh, monkeypatch: pytest.
     await ask_owner(await mesh.agent("ada"))
     await until(lambda: taken.posts, "the first attempt")
 
-    async def later(_notices: Any) -> None:
+    async def later(_outbox: Any) -> None:
         """Leave the real network alone until this test stands in for it."""
 
-    monkeypatch.setattr(type(mesh.relay.notices), "tell", later)
+    monkeypatch.setattr(type(mesh.relay.outbox), "send", later)
     await mesh.reopen()
     taken.attach(mesh)
     monkeypatch.undo()
     taken.problem = ""
     before = len(taken.posts)
     await mesh.skip(3600)
-    mesh.relay.notices.wake()
+    mesh.relay.outbox.wake()
     await until(lambda: len(taken.posts) > before, "the attempt after the restart")
 
 
@@ -145,7 +110,7 @@ async def test_nobody_is_told_of_a_question_that_has_ended(mesh: RelayMesh) -> N
     await until(lambda: taken.posts, "the first attempt")
     await answer(mesh.admin, pending.id)
     await mesh.skip(60)
-    await mesh.relay.notices.tell()
+    await mesh.relay.outbox.send()
     assert len(taken.posts) == 1
     assert await waiting(mesh) == []
 

@@ -11,7 +11,8 @@ from hopline.relay.v1 import session_pb2
 from hopline_rpc.errors import HoplineError
 
 from tests.support.owners import DAY, ask_within
-from tests.support.relay_mesh import Caller, RelayMesh, attempt, refusal
+from tests.support.posts import Taken, set_webhook
+from tests.support.relay_mesh import Caller, RelayMesh, attempt, refusal, until
 
 
 async def spent(mesh: RelayMesh, turns: int = 3) -> tuple[Caller, Caller, str]:
@@ -62,6 +63,36 @@ async def written(mesh: RelayMesh) -> None:
 async def noted(mesh: RelayMesh, action: str) -> list[dict[str, object]]:
     await written(mesh)
     return [dict(event.details) for event in await mesh.events(action)]
+
+
+async def test_the_owner_of_an_exhausted_root_is_told_once_by_webhook_until_it_is_extended(
+    mesh: RelayMesh,
+) -> None:
+    taken = Taken(mesh)
+    await set_webhook(mesh)
+    ada, bob, root_id = await spent(mesh)
+    await refusal(ada.send(bob))
+    await refusal(ada.send(bob))
+    await written(mesh)
+    await until(lambda: taken.posts, "the notice")
+    [told] = taken.of("root.exhausted")
+    assert told["root"]["id"] == root_id
+    assert told["root"]["agent"] == {"id": ada.id, "name": "ada"}
+    assert (told["root"]["turns"], told["root"]["limit"]) == (3, 3)
+    assert told["extend_with"] == f"hopline root extend {root_id} N"
+    await mesh.clock.advance(60)
+    assert len(taken.posts) == 1
+    assert [event["root_id"] for event in await noted(mesh, "root.notified")] == [root_id]
+    # Extended and exhausted again, it is said again; what was extended before it was said is not.
+    await mesh.admin.turns.ExtendRoot(extend(root_id, 1))
+    await ada.send(bob)
+    taken.problem = "it answered 500"
+    await refusal(ada.send(bob))
+    await written(mesh)
+    await until(lambda: len(taken.posts) == 2, "the second notice")
+    await mesh.admin.turns.ExtendRoot(extend(root_id, 1))
+    await mesh.clock.advance(120)
+    assert len(taken.posts) == 2
 
 
 async def test_an_exhausted_root_says_its_limit_and_its_owner_finds_it(mesh: RelayMesh) -> None:

@@ -98,7 +98,7 @@ class FakeTurns:
         ours = turn is not None and turn.state == "running" and turn.attempt == held.attempt
         return turn if turn is not None and ours and turn.epoch == epoch else None
 
-    async def attach(self, workspace_id: str, agent_id: str) -> int:
+    async def attach(self, workspace_id: str, agent_id: str, told: Any = None) -> int:
         await self._pass("attach")
         key = (workspace_id, agent_id)
         self.epochs[key] = self.epochs.get(key, 0) + 1

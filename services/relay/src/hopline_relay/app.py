@@ -15,6 +15,7 @@ from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_serv
 from hopline.relay.v1.schedule_pb2_grpc import add_ScheduleServiceServicer_to_server
 from hopline.relay.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
 from hopline.relay.v1.tool_pb2_grpc import add_ToolServiceServicer_to_server
+from hopline.relay.v1.wake_pb2_grpc import add_WakeServiceServicer_to_server
 from hopline.relay.v1.webhook_pb2_grpc import add_WebhookServiceServicer_to_server
 from hopline.runtime.v1.tunnel_pb2_grpc import add_TunnelServiceServicer_to_server
 from hopline_directory import Guard
@@ -42,7 +43,8 @@ from hopline_relay.firings import Firings
 from hopline_relay.handover import HandOver
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
-from hopline_relay.owner_notices import OwnerNotices
+from hopline_relay.outbox import Outbox
+from hopline_relay.owner_notices import Addresses, EscalationNotices, RootNotices, WakeFailedNotices
 from hopline_relay.owners import Owners
 from hopline_relay.posting import HttpPoster
 from hopline_relay.questions import Questions
@@ -61,12 +63,14 @@ from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
 from hopline_relay.servicers.schedules import ScheduleServicer
 from hopline_relay.servicers.sessions import SessionServicer
 from hopline_relay.servicers.tools import ToolServicer
+from hopline_relay.servicers.wakes import WakeServicer
 from hopline_relay.servicers.webhooks import WebhookServicer
 from hopline_relay.sessions import Sessions
 from hopline_relay.settings import DATABASE_FILE, RelaySettings
 from hopline_relay.signals import Signals
 from hopline_relay.slots import Slots
 from hopline_relay.starts import Starts
+from hopline_relay.store import outbox as outbox_rows
 from hopline_relay.sweep import Sweep
 from hopline_relay.takeover import TakeOver
 from hopline_relay.taking import Taking
@@ -79,7 +83,9 @@ from hopline_relay.turns import Turns
 from hopline_relay.verifying import Verifying
 from hopline_relay.view import Views
 from hopline_relay.waits import Waits
+from hopline_relay.wakes import Wakes
 from hopline_relay.webhooks import Webhooks
+from hopline_relay.work import Work
 
 # How long workers get to attach elsewhere when the relay goes.
 _DRAIN_SECONDS: Final = 2.0
@@ -149,9 +155,10 @@ class Relay:
         waits.on_over = slots.over
         self._taking = taking = Taking(journal, endings, hand_over)
         asks = Asks(journal, directory, sends, waits, hand_over, taking, slots, inboxes, views, ids, clock)
-        self.notices = notices = self._open_notices(registry, settings)
+        self.outbox = outbox = self._open_outbox(registry, settings)
+        self.wakes = self._open_wakes(registry, ids)
         questions = Questions(
-            journal, directory, waits, hand_over, taking, slots, inboxes, views, notices, settings, ids, clock
+            journal, directory, waits, hand_over, taking, slots, inboxes, views, outbox, settings, ids, clock
         )
         letters = DeadLetters(journal, directory, signals, views, pager, ids, clock)
         self.sweep = Sweep(
@@ -169,11 +176,12 @@ class Relay:
         self.handlers = MessageHandlers(sends, asks, questions, inbox, tools, offers, views)
         self.server = self._open_server(settings, ids)
         self._tunnels = self._open_tunnels(ids)
-        self._add_servicers(asks, cancels, letters, views, pager)
+        self._add_servicers(asks, cancels, letters, views, pager, ids)
         self._add_sources(asks, views, pager, ids)
         self._guard.protect(self.server.live)
         self._guard.follower.add_listener(self._departures.changed)
         self._guard.follower.add_listener(self.firings.changed)
+        self._guard.follower.add_listener(self.wakes.changed)
 
     def _open_sends(self, claims: Claims, inboxes: Inboxes, offers: ToolOffers, ids: IdMaker) -> Sends:
         directory, waits, instance_id = self.directory, self.waits, self.journal.instance_id
@@ -202,12 +210,29 @@ class Relay:
             self._clock,
         )
 
-    def _open_notices(self, registry: grpc.aio.Channel, settings: RelaySettings) -> OwnerNotices:
+    def _open_outbox(self, registry: grpc.aio.Channel, settings: RelaySettings) -> Outbox:
         private = settings.webhook_private
         poster = HttpPoster(loopback=self._embedded or private, private=private)
-        notices = OwnerNotices(self.journal, self.directory, registry, poster, self._clock, random.random)
-        self._escalations.on_notice = notices.wake
-        return notices
+        outbox = Outbox(self.journal, poster, self._clock, random.random)
+        self._escalations.on_notice = outbox.wake
+        addresses = Addresses(self.directory, registry)
+        outbox.add_kind(outbox_rows.ESCALATION, EscalationNotices(self.journal, addresses))
+        outbox.add_kind(outbox_rows.ROOT, RootNotices(self.journal, addresses))
+        outbox.add_kind(outbox_rows.WAKE_FAILED, WakeFailedNotices(self.journal, addresses))
+        return outbox
+
+    def _open_wakes(self, registry: grpc.aio.Channel, ids: IdMaker) -> Wakes:
+        dispatcher = self.dispatcher
+
+        def is_awake(workspace_id: str, agent_id: str) -> bool:
+            return dispatcher.held(workspace_id, agent_id) is not None
+
+        wakes = Wakes(
+            self.journal, self.directory, registry, self.outbox, is_awake, self.signals, ids, self._clock
+        )
+        self.outbox.add_kind(outbox_rows.WAKING, wakes)
+        dispatcher.on_attached(wakes.attached)
+        return wakes
 
     def _open_server(self, settings: RelaySettings, ids: IdMaker) -> Server:
         return Server(
@@ -237,7 +262,13 @@ class Relay:
         return TunnelServicer(tunnels)
 
     def _add_servicers(
-        self, asks: Asks, cancels: Cancels, letters: DeadLetters, views: Views, pager: Pager
+        self,
+        asks: Asks,
+        cancels: Cancels,
+        letters: DeadLetters,
+        views: Views,
+        pager: Pager,
+        ids: IdMaker,
     ) -> None:
         journal, directory, inbox, server = self.journal, self.directory, self.inbox, self.server
         server.add(
@@ -246,7 +277,7 @@ class Relay:
         )
         sessions = Sessions(journal, directory, inbox, self.turns, self.refusals, views, pager, self._clock)
         server.add(add_SessionServiceServicer_to_server, SessionServicer(sessions, asks))
-        roots = Roots(journal, directory, self.admission, views, pager)
+        roots = Roots(journal, directory, self.admission, self.outbox, views, pager, ids)
         self.refusals.on_exhausted = roots.exhausted
         delegations = Delegations(journal, directory, cancels, inbox, views, pager)
         server.add(add_DelegationServiceServicer_to_server, DelegationServicer(delegations, roots))
@@ -258,6 +289,9 @@ class Relay:
         audit = Audit(journal, directory, pager)
         server.add(add_AuditServiceServicer_to_server, AuditServicer(audit, verifying))
         server.add(add_TunnelServiceServicer_to_server, self._tunnels)
+        work = Work(journal, directory, self.dispatcher, self.signals, self._clock)
+        self.dispatcher.on_attached(work.attached)
+        server.add(add_WakeServiceServicer_to_server, WakeServicer(work))
 
     def _add_sources(self, asks: Asks, views: Views, pager: Pager, ids: IdMaker) -> None:
         journal, directory, clock = self.journal, self.directory, self._clock
@@ -284,8 +318,9 @@ class Relay:
         self.retention.start()
         self.dispatcher.start()
         self.sweep.start()
-        self.notices.start()
         self.firings.start()
+        self.outbox.start()
+        await self.wakes.start()
 
     async def ready(self) -> bool:
         """Tell whether the store answers and the registry is heard of."""
@@ -308,7 +343,8 @@ class Relay:
         if self._started:
             await self.firings.close()
             await self.sweep.close()
-            await self.notices.close()
+            await self.wakes.close()
+            await self.outbox.close()
             await self._takeover.close()
             await self.retention.close()
             await self.sealer.close()

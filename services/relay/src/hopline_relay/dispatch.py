@@ -35,6 +35,10 @@ log = logging.getLogger("hopline.relay.dispatch")
 MAX_CLAIM: Final = 256
 MAX_CLAIM_AGENT: Final = 32
 _RETRY_SECONDS: Final = 0.25
+NOT_ISOLATED: Final = (
+    "the workspace requires isolation: attach with --user, so that the command cannot read "
+    "the agent's credential"
+)
 NOT_YOURS: Final = "the turn is no longer this worker's"
 
 
@@ -127,9 +131,12 @@ class Dispatcher:
         self._early_cancels: set[Held] = set()
         self._background: set[asyncio.Task[None]] = set()
         self._loop_task: asyncio.Task[None] | None = None
+        # Called with (workspace_id, agent_id) whose worker has come.
+        self._on_attached: list[Callable[[str, str], None]] = []
         turns.on_claimable = self.wake
         turns.on_cancel = self.cancel
         turns.on_agent_gone = self.end_agent
+        turns.on_policy = self.require_isolation
         turns.presence_source = self.presence
         turns.isolation_source = self.isolation
         turns.places_source = self.places
@@ -164,6 +171,10 @@ class Dispatcher:
         """Return the attachments of an agent, the newest last."""
         return self._agents.get((workspace_id, agent_id), ())
 
+    def on_attached(self, listener: Callable[[str, str], None]) -> None:
+        """Have `listener` called with the workspace and the id of each agent whose worker comes."""
+        self._on_attached.append(listener)
+
     def add(self, attachment: Attachment) -> None:
         """Take an attachment; an older one that held the same turns is a stream its worker has left."""
         for older in list(self._agents.get(attachment.key, ())):
@@ -173,6 +184,8 @@ class Dispatcher:
             if shared:
                 older.sink.end(older, "unavailable", "replaced by a newer attachment of the same worker")
         self._agents.setdefault(attachment.key, []).append(attachment)
+        for listener in self._on_attached:
+            listener(*attachment.key)
         self.wake({attachment.key})
 
     def remove(self, attachment: Attachment) -> None:
@@ -238,6 +251,15 @@ class Dispatcher:
             if not token_id or attachment.principal.token_id == token_id:
                 attachment.sink.end(attachment, code, message)
 
+    def require_isolation(self, workspace_id: str) -> None:
+        """End the attachments that the workspace's policy does not allow any more."""
+        if not self._directory.policy(workspace_id).require_isolation:
+            return
+        for key in [key for key in self._agents if key[0] == workspace_id]:
+            for attachment in list(self._agents.get(key, ())):
+                if attachment.isolation != "user":
+                    attachment.sink.end(attachment, "failed_precondition", NOT_ISOLATED)
+
     @contextmanager
     def handing_over(self) -> Iterator[set[Held]]:
         """Remember, between a commit and the moment its turns are held here, which were cancelled."""
@@ -249,10 +271,13 @@ class Dispatcher:
 
     def presence(self, workspace_id: str, agent_id: str) -> str | None:
         """Return `busy` or `idle` where a tunnel of the agent is open here."""
+        held = self.held(workspace_id, agent_id)
+        return None if held is None else "busy" if held else "idle"
+
+    def held(self, workspace_id: str, agent_id: str) -> int | None:
+        """Return how many turns are in the hands of the agent's tunnels; None without a tunnel."""
         attachments = self._agents.get((workspace_id, agent_id))
-        if not attachments:
-            return None
-        return "busy" if any(attachment.held for attachment in attachments) else "idle"
+        return sum(len(each.held) for each in attachments) if attachments else None
 
     def isolation(self, workspace_id: str, agent_id: str) -> str:
         """Return the weakest isolation among the agent's tunnels; empty without any."""

@@ -22,7 +22,7 @@ from hopline_relay.domain.values import MESH, Actor
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import Journal
 from hopline_relay.signals import Signals
-from hopline_relay.store import escalating, noticing, queues
+from hopline_relay.store import escalating, outbox, queues
 from hopline_relay.store.book import Book
 from hopline_relay.store.escalating import Key
 from hopline_relay.store.outgoing import Copy, Outgoing
@@ -262,7 +262,8 @@ def _move(book: Book, rows: Sequence[Record], owner_id: str, notices: Mapping[st
             escalating.move(book.connection, now, owner_id)
             note_escalation(book, now, "escalation.moved", MESH, {"new_owner_id": owner_id})
             if now.id in notices:
-                noticing.add(book.connection, (now.workspace_id, notices[now.id]), now.id, owner_id, book.now)
+                notice = (now.workspace_id, notices[now.id])
+                outbox.add(book.connection, notice, outbox.ESCALATION, now.id, owner_id, book.now)
 
 
 def _note(book: Book, row: Record, action: str, actor: Actor, reason: str = "") -> None:

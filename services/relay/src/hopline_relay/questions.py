@@ -26,10 +26,10 @@ from hopline_relay.domain.values import Actor, clamp_wait, sibling
 from hopline_relay.escalation_ends import note_escalation
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import Journal
-from hopline_relay.owner_notices import OwnerNotices
+from hopline_relay.outbox import Outbox
 from hopline_relay.settings import RelaySettings
 from hopline_relay.slots import Slots
-from hopline_relay.store import escalating, noticing, queues, waiting, wakes
+from hopline_relay.store import escalating, outbox, queues, waiting, wakes
 from hopline_relay.store import sessions as session_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.copies import copies_of
@@ -74,7 +74,7 @@ class Questions:
         slots: Slots,
         inboxes: Inboxes,
         views: Views,
-        notices: OwnerNotices,
+        posts: Outbox,
         settings: RelaySettings,
         ids: IdMaker,
         clock: Clock,
@@ -87,7 +87,7 @@ class Questions:
         self._slots = slots
         self._inboxes = inboxes
         self._views = views
-        self._notices = notices
+        self._outbox = posts
         self._settings = settings
         self._ids = ids
         self._clock = clock
@@ -110,7 +110,7 @@ class Questions:
             raise
         if standing.inbox is not None and standing.inbox.id:
             self._inboxes.remember(standing.inbox)
-        self._notices.wake()
+        self._outbox.wake()
         point("escalation.asked")
         return await self._see(principal, row, waiter, clamp_wait(wait_seconds))
 
@@ -240,7 +240,7 @@ class Questions:
         owner = self._directory.user(principal.workspace_id, owner_id)
         if owner is not None and owner.has_webhook:
             notice = (principal.workspace_id, sibling("ntc", message_id))
-            noticing.add(book.connection, notice, row.id, owner_id, book.now)
+            outbox.add(book.connection, notice, outbox.ESCALATION, row.id, owner_id, book.now)
         return row
 
     def _owner(self, book: Book, principal: Principal, standing: Standing) -> str:

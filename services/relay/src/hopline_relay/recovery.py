@@ -85,6 +85,8 @@ class Departures:
                     Fault("canceled", "the agent was deleted"),
                     deleted=True,
                 )
+            elif kind == "policy":
+                self._tunnels.on_policy(change.workspace_id)
             elif kind == "token_revoked":
                 token = change.token_revoked
                 self._tunnels.on_agent_gone(

@@ -10,15 +10,18 @@ from hopline.relay.v1 import delegation_pb2 as pb
 from hopline_directory import ADMIN, VIEWER, Directory, needs_role
 from hopline_rpc.clock import to_timestamp
 from hopline_rpc.errors import HoplineError
+from hopline_rpc.ids import IdMaker
 from hopline_rpc.paging import Pager, page_size
 from hopline_rpc.principals import Principal
+from hopline_store import after_commit
 from sqlalchemy import Connection
 
 from hopline_relay.admission import Admission
 from hopline_relay.callers import actor_of, no_turn
 from hopline_relay.domain.values import MESH
 from hopline_relay.journal import Journal
-from hopline_relay.store import requests
+from hopline_relay.outbox import Outbox
+from hopline_relay.store import outbox, requests
 from hopline_relay.store import roots as rows
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
@@ -33,13 +36,22 @@ class Roots:
     """One method an RPC, and what is done where one is exhausted."""
 
     def __init__(
-        self, journal: Journal, directory: Directory, admission: Admission, views: Views, pager: Pager
+        self,
+        journal: Journal,
+        directory: Directory,
+        admission: Admission,
+        posts: Outbox,
+        views: Views,
+        pager: Pager,
+        ids: IdMaker,
     ) -> None:
         self._journal = journal
         self._directory = directory
         self._admission = admission
+        self._outbox = posts
         self._views = views
         self._pager = pager
+        self._ids = ids
         # Roots that are noted as exhausted already, until they are extended.
         self._noted: OrderedDict[tuple[str, str], None] = OrderedDict()
 
@@ -51,9 +63,10 @@ class Roots:
         self._noted[key] = None
         if len(self._noted) > _NOTED_KEPT:
             self._noted.popitem(last=False)
-        self._journal.along(lambda book: self._note(book, principal, root_id))
+        notice_id = self._ids.new_id("ntc")
+        self._journal.along(lambda book: self._note(book, principal, root_id, notice_id))
 
-    def _note(self, book: Book, principal: Principal, root_id: str) -> None:
+    def _note(self, book: Book, principal: Principal, root_id: str, notice_id: str) -> None:
         workspace_id = principal.workspace_id
         first = rows.first_turn(book.connection, workspace_id, root_id)
         if first is None:
@@ -69,6 +82,11 @@ class Roots:
             "refused_id": principal.id,
         }
         book.note(workspace_id, "root.exhausted", MESH, agent_id=agent_id, details=details)
+        owner = self._directory.user(workspace_id, agent.owner_id) if agent is not None else None
+        if owner is not None and owner.has_webhook:
+            key = (workspace_id, notice_id)
+            outbox.add(book.connection, key, outbox.ROOT, root_id, owner.id, book.now)
+            after_commit(book.connection, self._outbox.wake)
 
     async def get(self, principal: Principal, request: pb.GetRootRequest) -> pb.Root:
         """Return a root that the person may see."""

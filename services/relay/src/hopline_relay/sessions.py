@@ -250,9 +250,9 @@ class Sessions:
         here = self._tunnels.presence_source(agent.workspace_id, agent.id)
         if here is not None:
             return here
-        if self._inbox.pulls(agent.workspace_id, agent.id):
-            return "inbox_only"
-        return "sleeping" if agent.wake != "none" else "offline"
+        if agent.wake != "none":
+            return "sleeping"
+        return "inbox_only" if self._inbox.pulls(agent.workspace_id, agent.id) else "offline"
 
 
 _Entry = tuple[int, Record, Record | None]

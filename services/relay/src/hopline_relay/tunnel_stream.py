@@ -22,7 +22,7 @@ from hopline_rpc.principals import Principal, looks_like_token
 from hopline_rpc.telemetry import RpcSpans
 from hopline_rpc.validation import check
 
-from hopline_relay.dispatch import Attachment, Dispatcher, Holding
+from hopline_relay.dispatch import NOT_ISOLATED, Attachment, Dispatcher, Holding
 from hopline_relay.held import Known, ToolRun
 from hopline_relay.servicers.messages import MessageHandlers
 from hopline_relay.tool_runs import ToolRuns
@@ -230,7 +230,13 @@ class Stream:
         turns, key = self._tunnels.turns, (principal.workspace_id, principal.id)
         tools = await read(item.server_tools) if item.server_tools else {}
         self._require_room_for(key, tools)
-        epoch = await turns.attach(*key)
+        told = {
+            "isolation": item.isolation or "none",
+            "max_turns": item.max_turns,
+            "worker": item.worker,
+            "token_id": principal.token_id,
+        }
+        epoch = await turns.attach(*key, told)
         held = [Held(one.turn_id, one.attempt) for one in item.held]
         with self._dispatcher.handing_over() as canceled:
             resumed = await turns.resume(*key, held, epoch) if held else []
@@ -315,11 +321,7 @@ class Stream:
         if agent.state != "active":
             raise HoplineError("failed_precondition", f"the agent is {agent.state}, not active")
         if directory.policy(principal.workspace_id).require_isolation and isolation != "user":
-            raise HoplineError(
-                "failed_precondition",
-                "the workspace requires isolation: attach with --user, so that the command cannot read "
-                "the agent's credential",
-            )
+            raise HoplineError("failed_precondition", NOT_ISOLATED)
 
     # -- ending an attachment ----------------------------------------------------------------------
 

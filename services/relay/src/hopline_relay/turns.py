@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock, Handle
@@ -82,6 +83,8 @@ class Turns:
         self.places_source: Callable[[str, str], int] = lambda workspace_id, agent_id: 0
         # `(workspace_id, agent_id, token_id, code, message)`: end these attachments; token_id "" is all.
         self.on_agent_gone: Callable[[str, str, str, str, str], None] = _nobody
+        # Called with a workspace whose policy has changed.
+        self.on_policy: Callable[[str], None] = lambda workspace_id: None
         self._on_claimable: Callable[[set[Agent]], None] = lambda agents: None
         signals.on_claimable(lambda agents: self._on_claimable(agents))
 
@@ -115,9 +118,17 @@ class Turns:
         await self._touches.drained()
         await self._endings.drained()
 
-    async def attach(self, workspace_id: str, agent_id: str) -> int:
-        """Count one more attachment of the agent and return its epoch."""
-        return await self._journal.write(lambda book: _attach(book, workspace_id, agent_id))
+    async def attach(self, workspace_id: str, agent_id: str, told: Mapping[str, Any] | None = None) -> int:
+        """Count one more attachment of the agent and return its epoch; the log says what is `told` of it."""
+
+        def op(book: Book) -> int:
+            epoch = _attach(book, workspace_id, agent_id)
+            if told is not None:
+                actor = Actor("agent", agent_id)
+                book.note(workspace_id, "tunnel.attached", actor, agent_id=agent_id, details=told)
+            return epoch
+
+        return await self._journal.write(op)
 
     async def resume(self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int) -> list[Held]:
         """Move turns that a worker still holds to its new attachment; returns those still its own."""

@@ -1,4 +1,4 @@
-"""How owners are told by webhooks: which addresses may be called, and when it is tried again."""
+"""How the mesh calls webhooks: which addresses may be called, and when it is tried again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Final
 MAX_ATTEMPTS: Final = 10
 _FIRST_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 600.0
+# What a worker gets to start in, once whoever starts it was reached.
+STARTING_SECONDS: Final = 30.0
 
 
 def may_call(address: str, *, loopback: bool, private: bool) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, func, select
 
@@ -30,6 +30,16 @@ _COUNT_QUEUED = Statement(
         turns.c.agent_id == bindparam("agent"),
         turns.c.state == QUEUED,
     )
+)
+_WORK_OF = Statement(
+    select(turns.c.agent_id, func.count().label("waiting"), func.max(turns.c.created_at).label("newest"))
+    .where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.agent_id.in_(bindparam("agents", expanding=True)),
+        turns.c.state == QUEUED,
+    )
+    .group_by(turns.c.agent_id),
+    "agents",
 )
 _WAITING = (
     select(turns.c.agent_id, turns.c.ordinal, turns.c.session_id, turns.c.id)
@@ -82,6 +92,19 @@ _RUNNING_OF = Statement(
         turns.c.state == RUNNING,
     )
 )
+
+
+class Waits(NamedTuple):
+    """How many turns of an agent are queued, and when the newest of them was made."""
+
+    turns: int
+    newest: float
+
+
+def work_of(connection: Connection, workspace_id: str, agent_ids: Sequence[str]) -> dict[str, Waits]:
+    """Return what waits for each of these agents that has something waiting."""
+    rows = _WORK_OF.all(connection, {"workspace": workspace_id, "agents": agent_ids})
+    return {row.agent_id: Waits(row.waiting, row.newest) for row in rows}
 
 
 def count_queued(connection: Connection, workspace_id: str, agent_id: str) -> int:

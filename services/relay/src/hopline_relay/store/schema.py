@@ -35,6 +35,7 @@ OPEN = literal_column("'open'", String)
 PENDING = literal_column("'pending'", String)
 DEAD = literal_column("'dead'", String)
 EMPTY = literal_column("''", String)
+WAKE = literal_column("'wake'", String)
 
 
 def _id(name: str, **more: Any) -> Column[str]:
@@ -457,17 +458,39 @@ escalations = Table(
     ),
 )
 
-# What owners are still to be told of by their webhooks: a row goes once it was told, or given up.
-notices = Table(
-    "notices",
+# What is still to be posted under a signature: a row goes once it was taken, or given up. `kind`:
+# `escalation`, `root` or `wake_failed` to an owner, `wake` to what starts an agent's worker. An agent has one
+# wake, which stays while it has work and no tunnel; given up, it has an `ended_at` and is due no more.
+posts = Table(
+    "posts",
     metadata,
     _key("workspace_id"),
     _key("id"),
-    _id("escalation_id"),
-    _id("owner_id"),
+    _id("kind"),
+    # The question, the root, the agent.
+    _id("subject_id"),
+    # The owner, or the agent that is woken.
+    _id("recipient_id"),
     _number("attempts"),
-    Column("due_at", Float, nullable=False),
-    Index("notices_due", "due_at"),
+    # Why the last attempt was not taken.
+    _text("problem"),
+    Column("due_at", Float),
+    Column("ended_at", Float),
+    Index(
+        "posts_due",
+        "due_at",
+        sqlite_where=text("due_at IS NOT NULL"),
+        postgresql_where=text("due_at IS NOT NULL"),
+    ),
+    Index(
+        "posts_wake",
+        "workspace_id",
+        "kind",
+        "subject_id",
+        unique=True,
+        sqlite_where=text("kind = 'wake'"),
+        postgresql_where=text("kind = 'wake'"),
+    ),
 )
 
 # What agents are told at the times of a cron expression. `state`: `active`, `paused` or `stopped`.
