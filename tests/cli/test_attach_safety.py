@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
+from hopline_cli.attach import as_user, isolation
 from hopline_cli.attach.isolation import Account, account, refuse_readers
 from hopline_cli.attach.watchdog import end, watch
 from hopline_rpc.errors import HoplineError
@@ -130,9 +133,124 @@ class TestAsRoot:
         with pytest.raises(HoplineError, match="nobody can read"):
             refuse_readers(nobody, [token])
 
+    def test_who_may_not_list_the_data_directory_may_still_know_a_name_in_it(
+        self, nobody: Account, tmp_path: Path
+    ) -> None:
+        opened(tmp_path)
+        data = tmp_path / "data"
+        data.mkdir()
+        data.chmod(0o711)
+        token = data / "admin.token"
+        token.write_text("secret")
+        token.chmod(0o604)
+        (data / "endpoints.json").write_text("{}")
+        with pytest.raises(HoplineError, match=r"nobody can read .*admin.token"):
+            refuse_readers(nobody, [data])
+        token.chmod(0o600)
+        refuse_readers(nobody, [data])
+
+    def test_who_can_put_another_file_or_directory_in_the_place_of_the_token_is_refused(
+        self, nobody: Account, tmp_path: Path
+    ) -> None:
+        opened(tmp_path)
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        token = folder / "agent.token"
+        token.write_text("secret")
+        token.chmod(0o600)
+        refuse_readers(nobody, [token])
+        token.chmod(0o602)
+        with pytest.raises(HoplineError, match=r"in the place of .*agent\.token"):
+            refuse_readers(nobody, [token])
+        token.chmod(0o600)
+        folder.chmod(0o733)
+        with pytest.raises(HoplineError, match=r"in the place of .*folder,"):
+            refuse_readers(nobody, [token])
+        folder.chmod(0o1733)  # like /tmp: each touches only what is their own
+        refuse_readers(nobody, [token])
+
+    def test_who_owns_the_token_or_its_directory_is_refused_whatever_the_permissions_say(
+        self, nobody: Account, tmp_path: Path
+    ) -> None:
+        opened(tmp_path)
+        folder = tmp_path / "folder"
+        folder.mkdir(mode=0o711)
+        token = folder / "agent.token"
+        token.write_text("secret")
+        token.chmod(0)
+        os.chown(token, nobody.uid, 0)
+        with pytest.raises(HoplineError, match=r"in the place of .*agent\.token"):
+            refuse_readers(nobody, [token])
+        os.chown(token, 0, 0)
+        os.chown(folder, nobody.uid, 0)
+        with pytest.raises(HoplineError, match=r"in the place of .*folder,"):
+            refuse_readers(nobody, [token])
+
+    def test_an_access_list_counts(self, nobody: Account, tmp_path: Path) -> None:
+        opened(tmp_path)
+        token = tmp_path / "agent.token"
+        token.write_text("secret")
+        token.chmod(0o600)
+        try:
+            os.setxattr(token, "system.posix_acl_access", access_list(nobody.uid))
+        except OSError:
+            pytest.skip("this file system has no access lists")
+        with pytest.raises(HoplineError, match="nobody can read"):
+            refuse_readers(nobody, [token])
+
+    def test_who_may_look_into_the_memory_of_the_daemon_is_refused(self, nobody: Account) -> None:
+        refuse_readers(nobody, [], [os.getpid()])
+        theirs = subprocess.Popen(["sleep", "1000"], user=nobody.uid, group=nobody.gid, extra_groups=[])
+        try:
+            with pytest.raises(HoplineError, match=f"can read the memory .*/proc/{theirs.pid}/mem"):
+                refuse_readers(nobody, [], [theirs.pid])
+        finally:
+            theirs.kill()
+            theirs.wait()
+
+    def test_who_may_use_a_door_to_everything_is_refused(
+        self, nobody: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        opened(tmp_path)
+        path = tmp_path / "docker.sock"
+        monkeypatch.setattr(isolation, "_DOORS", (str(path),))
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind(str(path))
+            path.chmod(0o660)
+            refuse_readers(nobody, [])
+            os.chown(path, 0, nobody.gid)
+            with pytest.raises(HoplineError, match=r"may use .*docker\.sock"):
+                refuse_readers(nobody, [])
+
+    def test_what_cannot_be_tried_counts_as_refused(
+        self, nobody: Account, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(isolation, "_powers", None)
+        with pytest.raises(HoplineError, match="could not be tried"):
+            refuse_readers(nobody, [])
+
+    def test_a_command_never_gets_more_than_its_user_has(self, nobody: Account) -> None:
+        words = [sys.executable, "-I", as_user.__file__, str(nobody.uid), str(nobody.gid), ""]
+        words += ["grep", "-E", "^(Uid|Gid|Groups|NoNewPrivs|CapEff|CapPrm|CapAmb)", "/proc/self/status"]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        found = {
+            name: value.split() for name, _, value in (line.partition(":") for line in said.splitlines())
+        }
+        assert set(found["Uid"]) == {str(nobody.uid)}
+        assert set(found["Gid"]) == {str(nobody.gid)}
+        assert found["Groups"] == []
+        assert found["NoNewPrivs"] == ["1"]
+        assert {*found["CapEff"], *found["CapPrm"], *found["CapAmb"]} == {"0" * 16}
+
     def test_a_file_that_is_not_there_is_no_reason_to_refuse(self, nobody: Account, tmp_path: Path) -> None:
         opened(tmp_path)
         refuse_readers(nobody, [tmp_path / "missing"])
+
+
+def access_list(uid: int) -> bytes:
+    """Return an access list, as the kernel keeps it, that lets this user read a file of mode 0600."""
+    entries = [(0x01, 6, -1), (0x02, 4, uid), (0x04, 0, -1), (0x10, 4, -1), (0x20, 0, -1)]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *each) for each in entries)
 
 
 def opened(path: Path) -> None:

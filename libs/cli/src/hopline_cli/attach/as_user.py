@@ -7,9 +7,12 @@ Standard library only: it stands between a turn and its command.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import warnings  # noqa: F401 - execvp needs it, and the user may not be able to read the library
+
+_NO_NEW_PRIVS = 38
 
 
 def main(arguments: list[str]) -> int:
@@ -18,6 +21,9 @@ def main(arguments: list[str]) -> int:
     os.setgroups([int(group) for group in groups.split(",") if group])
     os.setgid(int(gid))
     os.setuid(int(uid))
+    if sys.platform == "linux":
+        # No program that runs from here on gets more than this: not sudo either.
+        ctypes.CDLL(None).prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
     try:
         os.execvp(words[0], words)  # noqa: S606 - the words are the operator's own, no shell reads them
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The agent's credential under `attach --data`: minted with the admin token, renewed, revoked at exit."""
+"""A worker's credential, minted with a person's token: expiring, renewed, revoked at exit."""
 
 from __future__ import annotations
 
@@ -19,18 +19,29 @@ log = logging.getLogger("hopline.attach")
 
 # Long enough to outlive a mesh that is down for a while, short enough not to matter when all else fails.
 LIFE_SECONDS: Final = 3600
-_RENEW_AFTER: Final = LIFE_SECONDS / 2
 _RETRY_SECONDS: Final = 30.0
 _REVOKE_SECONDS: Final = 3.0
 
 
 class MintedToken:
-    """An expiring token of one agent. `current` gives the one to use now."""
+    """An expiring token of one agent: `current` is the one to use now, `on_renewed` hears of each new one."""
 
-    def __init__(self, agent: str, find: Callable[[], Awaitable[Mesh]], clock: Clock) -> None:
+    def __init__(
+        self,
+        agent: str,
+        find: Callable[[], Awaitable[Mesh]],
+        clock: Clock,
+        *,
+        life: int = LIFE_SECONDS,
+        name: str = "attach",
+        on_renewed: Callable[[str], None] = lambda token: None,
+    ) -> None:
         self._agent = agent
         self._find = find
         self._clock = clock
+        self._life = life
+        self._name = name
+        self._on_renewed = on_renewed
         self._token = ""
         self._ids: list[str] = []
         self._renewing: asyncio.Task[None] | None = None
@@ -58,13 +69,13 @@ class MintedToken:
                 finally:
                     await mesh.close()
         except (HoplineError, TimeoutError) as error:
-            log.warning("the token could not be revoked, it expires within the hour: %s", error)
+            log.warning("the token could not be revoked, it expires within %d s: %s", self._life, error)
 
     async def _mint(self) -> None:
         mesh = await self._find()
         try:
-            name = f"attach {socket.gethostname()} {os.getpid()}"[:100]
-            request = pb.CreateTokenRequest(agent=self._agent, name=name, expires_in_seconds=LIFE_SECONDS)
+            name = f"{self._name} {socket.gethostname()} {os.getpid()}"[:100]
+            request = pb.CreateTokenRequest(agent=self._agent, name=name, expires_in_seconds=self._life)
             made = await mesh.identities.CreateToken(request)
         finally:
             await mesh.close()
@@ -74,7 +85,7 @@ class MintedToken:
 
     async def _renew(self) -> None:
         while True:
-            await self._clock.sleep(_RENEW_AFTER)
+            await self._clock.sleep(self._life / 2)
             while not await self._has_renewed():
                 await self._clock.sleep(_RETRY_SECONDS)
 
@@ -84,4 +95,5 @@ class MintedToken:
         except HoplineError as error:
             log.warning("the token could not be renewed yet: %s", error.message)
             return False
+        self._on_renewed(self._token)
         return True

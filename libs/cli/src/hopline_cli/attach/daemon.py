@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Final, Literal
 
@@ -27,6 +28,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_cli.attach import handover, process
 from hopline_cli.attach.bridge import Bridge, Upstream
 from hopline_cli.attach.credential import MintedToken
+from hopline_cli.attach.given import GivenToken, read_once
 from hopline_cli.attach.isolation import Account, account, refuse_readers
 from hopline_cli.mesh import Mesh, find, https_context, source_of, tls_settings
 from hopline_cli.output import Output
@@ -49,6 +51,9 @@ class AttachOptions:
     max_turns: int
     prompt: Literal["fenced", "raw"]
     token_file: Path | None
+    # Descriptors that we inherit: the token, and the supervisor's.
+    token_fd: int | None
+    supervisor_fd: int | None
     data: Path | None
     workspace: str | None
     socket_dir: Path | None
@@ -156,11 +161,15 @@ class Daemon:
 async def run_attach(options: AttachOptions, out: Output) -> None:
     """Serve the agent's turns until told to stop; raises `HoplineError` where that is not possible."""
     logs.configure()
+    given = _given(options)
     source = source_of(options.data)
     user = _account(options, source)  # tried in a child process: before there are threads
     process.become_reaper()
+    stop = stop_on_signals()
     async with AsyncExitStack() as stack:
-        token = await _token(options, source, stack)
+        if given is not None and options.supervisor_fd is not None:
+            stack.callback(given.follow(options.supervisor_fd, partial(_left_alone, stop)))
+        token = given.current if given is not None else await _token(options, source, stack)
         name = await _checked(options.agent, source, token)
         folder = private_folder(options.socket_dir, shared=user is not None)
         watchdog = ProcessWatchdog(folder)
@@ -186,7 +195,7 @@ async def run_attach(options: AttachOptions, out: Output) -> None:
             f"attaching as {name} (up to {options.max_turns} turns at once, isolation: {isolation})",
         )
         out.flush()
-        await _until_stopped(worker)
+        await _until_stopped(worker, stop)
 
 
 def private_folder(base: Path | None, *, shared: bool) -> Path:
@@ -206,14 +215,27 @@ def private_folder(base: Path | None, *, shared: bool) -> Path:
     return folder
 
 
+def _given(options: AttachOptions) -> GivenToken | None:
+    """Return the token that was handed over by descriptor, if one was."""
+    if options.token_fd is None:
+        return None
+    token = read_once(options.token_fd)
+    if options.token_file is not None:
+        raise HoplineError("invalid_argument", "--token-fd and --token-file: give one of them")
+    return GivenToken(token)
+
+
 def _account(options: AttachOptions, source: discovery.Source) -> Account | None:
     if not options.user:
         return None
     user = account(options.user)
-    secrets = [Path(file)] if (file := _token_file(options)) else []
+    # A supervisor's own token is in our environment's file, whoever reads it.
+    files = {_token_file(options), os.environ.get("HOPLINE_TOKEN_FILE", "")} - {""}
+    secrets = [Path(file).expanduser() for file in sorted(files)]
     if isinstance(source, discovery.DataDir):
         secrets += [source.path, source.admin_token]
-    refuse_readers(user, secrets)
+    supervisor = [os.getppid()] if options.supervisor_fd is not None else []
+    refuse_readers(user, secrets, [os.getpid(), *supervisor])
     return user
 
 
@@ -265,8 +287,12 @@ def _gateway_of(source: discovery.Source) -> Callable[[], Awaitable[str]]:
     return url
 
 
-async def _until_stopped(worker: Worker) -> None:
-    stop = stop_on_signals()
+def _left_alone(stop: asyncio.Event) -> None:
+    log.warning("the supervisor is gone")
+    stop.set()
+
+
+async def _until_stopped(worker: Worker, stop: asyncio.Event) -> None:
     running = asyncio.create_task(worker.run())
     asked = asyncio.create_task(stop.wait())
     await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)

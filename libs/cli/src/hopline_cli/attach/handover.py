@@ -51,7 +51,7 @@ def hand_over(
     server = {"HOPLINE_SOCKET": socket}
     if turn.traceparent:
         server["TRACEPARENT"] = turn.traceparent
-    words = [*_hopline(), "mcp"]
+    words = [*own_command(), "mcp"]
     persona = system(turn)
     opencode = opencode_config(words, server, str(folder / _SYSTEM) if persona else "")
     files = {
@@ -141,7 +141,7 @@ def takes_prompt(words: Sequence[str]) -> bool:
     return any("{prompt}" in word for word in words)
 
 
-def _hopline() -> list[str]:
+def own_command() -> list[str]:
     """Return how this very installation's command is called, wherever the child's PATH leads."""
     script = Path(sys.executable).with_name("hopline")
     return [str(script)] if script.exists() else [sys.executable, "-m", "hopline_cli"]

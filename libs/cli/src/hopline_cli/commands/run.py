@@ -1,4 +1,4 @@
-"""`hopline up|serve|attach|mcp`: the processes of a mesh."""
+"""`hopline up|serve|attach|supervise|mcp`: the processes of a mesh."""
 
 from __future__ import annotations
 
@@ -107,6 +107,11 @@ def attach(
         Path | None,
         typer.Option("--token-file", metavar="F", help="File with the agent's token.", show_default=False),
     ] = None,
+    token_fd: Annotated[
+        int | None,
+        typer.Option("--token-fd", metavar="N", help="Inherited descriptor with it.", show_default=False),
+    ] = None,
+    supervisor_fd: Annotated[int | None, typer.Option("--supervisor-fd", hidden=True)] = None,
     data: Data = None,
     workspace: Workspace = None,
     socket_dir: Annotated[
@@ -135,9 +140,30 @@ def attach(
         max_turns=max_turns,
         prompt=prompt,
         token_file=token_file,
+        token_fd=token_fd,
+        supervisor_fd=supervisor_fd,
         data=data,
         workspace=workspace,
         socket_dir=socket_dir,
         user=user,
     )
     raise typer.Exit(execute(lambda: run_attach(options, out), as_json=as_json))
+
+
+@app.command("supervise")
+def supervise(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="YAML: the agents, and what runs their turns.")
+    ],
+    data: Data = None,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start `hopline attach` for each agent of FILE when it has work, and end it when it has none.
+
+    Runs until it is ended. Finds the mesh like every command; its token must be an admin's of the agents.
+    """
+    from hopline_cli.supervise.daemon import run_supervise
+
+    out = Output(as_json=as_json)
+    raise typer.Exit(execute(lambda: run_supervise(file, data, workspace, out), as_json=as_json))

@@ -36,22 +36,23 @@ class YamlFile:
         try:
             text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            self._note(1, f"the file cannot be read: {_why(error)}")
+            self.note(1, f"the file cannot be read: {_why(error)}")
             return
         try:
             self.root = yaml.compose(text, Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            self._note(mark.line + 1 if mark else 1, error.problem or "is not YAML")
+            self.note(mark.line + 1 if mark else 1, error.problem or "is not YAML")
         except yaml.reader.ReaderError as error:
             before = text[: error.position] if isinstance(error.position, int) else ""
-            self._note(before.count("\n") + 1, f"the character {error.character!r} is not allowed in YAML")
+            self.note(before.count("\n") + 1, f"the character {error.character!r} is not allowed in YAML")
         except (yaml.YAMLError, ValueError):
-            self._note(1, "is not YAML")
+            self.note(1, "is not YAML")
         except RecursionError:
-            self._note(1, "is nested too deeply")
+            self.note(1, "is nested too deeply")
 
-    def _note(self, line: int, text: str) -> None:
+    def note(self, line: int, text: str) -> None:
+        """Note what is wrong in a line."""
         # A line each, whatever the file holds.
         self.problems.append(Problem(Place(str(self._path), line), " ".join(text.split())))
 
@@ -61,7 +62,7 @@ class YamlFile:
 
     def wrong(self, node: Node, text: str) -> None:
         """Note what is wrong with a node."""
-        self._note(self.place(node).line, text)
+        self.note(self.place(node).line, text)
 
     def pairs(self, node: Node, what: str) -> Iterator[tuple[str, Node, Node]]:
         """Yield the keys of a mapping, each as text and as the node it is, with their values.
