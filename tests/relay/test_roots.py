@@ -80,9 +80,11 @@ async def test_the_owner_of_an_exhausted_root_is_told_once_by_webhook_until_it_i
     assert told["root"]["agent"] == {"id": ada.id, "name": "ada"}
     assert (told["root"]["turns"], told["root"]["limit"]) == (3, 3)
     assert told["extend_with"] == f"hopline root extend {root_id} N"
+    while not (told_of := await noted(mesh, "root.notified")):
+        await mesh.clock.settle()
+    assert [event["root_id"] for event in told_of] == [root_id]
     await mesh.clock.advance(60)
     assert len(taken.posts) == 1
-    assert [event["root_id"] for event in await noted(mesh, "root.notified")] == [root_id]
     # Extended and exhausted again, it is said again; what was extended before it was said is not.
     await mesh.admin.turns.ExtendRoot(extend(root_id, 1))
     await ada.send(bob)
