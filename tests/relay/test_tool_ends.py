@@ -171,6 +171,22 @@ async def test_a_worker_that_is_lost_ends_the_call_and_nobody_runs_it_again(
     await _slots_are_back(mesh, ada, next_one)
 
 
+async def test_what_a_lost_call_has_asked_for_ends_with_it(
+    mesh: RelayMesh, pair: tuple[Caller, ToolWorker]
+) -> None:
+    ada, worker = pair
+    await mesh.policy(concurrent_runs=2)
+    cid = await mesh.agent("cid")
+    other = await worker_of(cid)
+    under_way = calling(ada, worker.agent)
+    call = await worker.call()
+    await worker.calling(call.turn_id, ask=msg.AskRequest(agent="cid", text="?", wait_seconds=50))
+    start = await other.start()
+    worker.stream.cancel()
+    assert (await under_way).turn.error.code == "unavailable"
+    assert (await other.next("cancel")).cancel.turn_id == start.turn_id
+
+
 async def test_a_worker_that_detaches_ends_its_calls(
     mesh: RelayMesh, pair: tuple[Caller, ToolWorker]
 ) -> None:

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.support.relay_mesh import RelayMesh
+from tests.support.tool_worker import calling, worker_of
 
 ROOT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE_ID = ROOT[3:35]
@@ -110,3 +111,21 @@ async def test_a_pulled_turn_has_its_span_too(mesh: RelayMesh, spans: InMemorySp
     await bob.done(other.message_id)
     found = {_attributes(span)["hopline.message.id"] for span in _turns(spans)}
     assert found == {sent.message_id, other.message_id}
+
+
+async def test_the_call_of_a_tool_is_a_span_of_its_own_kind(
+    mesh: RelayMesh, spans: InMemorySpanExporter
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    worker = await worker_of(bob, "look")
+    with telemetry.under(ROOT):
+        under_way = calling(ada, bob)
+        call = await worker.call()
+    await worker.answer(call, failure="it is dark")
+    await under_way
+    (found,) = [span for span in spans.get_finished_spans() if span.name == "execute_tool look"]
+    assert call.traceparent == f"00-{TRACE_ID}-{_hex(found)[1]}-01"
+    attributes = _attributes(found)
+    assert attributes["gen_ai.operation.name"] == "execute_tool"
+    assert (attributes["gen_ai.tool.name"], attributes["gen_ai.agent.name"]) == ("look", "bob")
+    assert (attributes["hopline.turn.cause"], attributes["error.type"]) == ("tool", "tool_failed")

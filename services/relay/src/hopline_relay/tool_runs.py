@@ -20,7 +20,7 @@ from sqlalchemy import bindparam, select
 from hopline_relay.cancel import Cancels
 from hopline_relay.dispatch import Attachment, Dispatcher
 from hopline_relay.domain.payloads import payload_problem
-from hopline_relay.domain.values import MAX_ANSWER_BYTES, TOOL, Actor, Fault
+from hopline_relay.domain.values import MAX_ANSWER_BYTES, MESH, TOOL, Actor, Fault
 from hopline_relay.endings import Endings
 from hopline_relay.ends import Ending
 from hopline_relay.held import Known, ToolRun
@@ -104,7 +104,8 @@ class ToolRuns:
         ]
         if not free or self._dispatcher.draining:
             return None
-        attachment = min(free, key=lambda each: len(each.tool_turns))
+        # Of several the newest: an old one may be a stream that its worker has left.
+        attachment = min(reversed(free), key=lambda each: len(each.tool_turns))
         run = ToolRun(workspace_id, agent_id, turn_id, attachment.epoch, attachment)
         attachment.tool_turns.add(turn_id)
         self._runs[turn_id] = run
@@ -131,7 +132,7 @@ class ToolRuns:
             return
         self._waits.tool_turns.add(run.turn_id)
         if attachment not in self._dispatcher.attachments(run.workspace_id, run.agent_id):
-            self._dispatcher.spawn(self._fail(run, _LOST))
+            self._dispatcher.spawn(self._lose(run))
             return
         attachment.tool_count += 1
         run.call_id = attachment.tool_count
@@ -198,7 +199,13 @@ class ToolRuns:
         for run in list(attachment.tool_calls.values()):
             if not run.stopped:
                 run.stopped = True
-                self._dispatcher.spawn(self._fail(run, _LOST))
+                self._dispatcher.spawn(self._lose(run))
+
+    async def _lose(self, run: ToolRun) -> None:
+        """End a call whose worker is gone, and what only it waits for."""
+        await self._fail(run, _LOST)
+        if run.known is not None:
+            await self._cancels.cascade([run.known.turn], _LOST, MESH)
 
     @staticmethod
     def _ended(run: ToolRun, state: str, delivery: str, fault: Fault | None = None) -> Ended:

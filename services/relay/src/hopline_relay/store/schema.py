@@ -162,8 +162,8 @@ messages = Table(
     Column("ordinal", BigInteger, nullable=False),
     _id("thread_id"),
     Column("seq", Integer, nullable=False),
-    # `message`, `ask`, `prompt`, `reply`, `answer`, `notice` (of the mesh itself), `question` (to an owner)
-    # or `owner_answer`.
+    # `message`, `ask`, `prompt`, `reply`, `answer`, `notice` (of the mesh itself), `question` (to an owner),
+    # `owner_answer` or `tool` (a call; its subject is the tool, its body the arguments).
     _id("kind"),
     _id("from_kind"),
     _id("from_id"),
@@ -282,7 +282,7 @@ turns = Table(
     _id("session_id"),
     # `queued`, `running`, `completed`, `failed` or `canceled`.
     _id("state"),
-    # `message`, `ask`, `reply`, `prompt`, `notice`.
+    # What kind of message it serves.
     _id("cause"),
     _id("message_id"),
     _id("thread_id"),
