@@ -189,8 +189,7 @@ async def test_tools_of_workers_and_of_the_definition_are_listed_together(mesh: 
         ("walk", "slowly", False),
     ]
     assert json.loads(found[1].input_schema_json) == CITY
-    assert json.loads(found[1].output_schema_json) == output
-    assert '"minimum":1.0' not in found[1].output_schema_json
+    assert found[1].output_schema_json == json.dumps(output, separators=(",", ":"))
     assert json.loads(found[0].input_schema_json) == {"type": "object"}
     error = await refusal(call_tool(ada, bob, "walk"))
     assert (error.reason, "no worker that offers 'walk'" in error.message) == ("unavailable", True)

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from hopline.runtime.v1 import tunnel_pb2 as pb
 from hopline_relay import tool_schemas
 
 from tests.support.relay_mesh import RelayMesh, refusal
@@ -38,7 +39,15 @@ ENDLESS = {
         ([definition("look", {"properties": {"a": {"$ref": "http://127.0.0.1/x"}}})], "leads nowhere"),
         ([definition("look", {"properties": {"a": {"$ref": "file:///etc/passwd"}}})], "leads nowhere"),
         ([definition("look", LONG)], "more than 16 KiB"),
-        ([definition("look", CITY, output={"type": 5})], "server_tools[0].output_schema"),
+        ([definition("look", CITY, output={"type": 5})], "server_tools[0].output_schema_json"),
+        ([pb.ToolDefinition(name="look", input_schema_json="{")], "'look' is not JSON"),
+        ([pb.ToolDefinition(name="look", input_schema_json="5")], "'look' is no usable JSON Schema"),
+        ([pb.ToolDefinition(name="look", input_schema_json='{"$schema": []}')], "'look' is no usable JSON"),
+        (
+            [pb.ToolDefinition(name="look", input_schema_json='{"$ref": 5}')],
+            "'look' is no usable JSON Schema",
+        ),
+        ([pb.ToolDefinition(name="look", input_schema_json="[" * 99 + "]" * 99)], "nested deeper"),
         ([definition("look"), definition("look")], "offered twice"),
         ([definition("look at me")], "may hold letters"),
         ([definition("")], "server_tools"),
@@ -118,6 +127,16 @@ def test_no_check_takes_long_whatever_the_schema(schema: dict[str, Any], argumen
         ({"properties": {"n": {"type": "integer"}}}, {"n": 1.0}, None),
         ({"additionalProperties": False}, {"x": 1}, ("arguments", "Additional properties")),
         ({"properties": {"$ref": {"type": "string"}}}, {"$ref": "x"}, None),
+        # What the library cannot do is left to the worker.
+        ({"properties": {"n": {"multipleOf": 0.5}}}, {"n": 10**400}, None),
+        (
+            {
+                "properties": {"a": {"$ref": "#/$defs/x"}},
+                "$defs": {"x": {"$id": "urn:y", "$ref": "#/$defs/x"}},
+            },
+            {"a": 1},
+            None,
+        ),
         ({"$schema": "http://json-schema.org/draft-07/schema#", "required": ["a"]}, {}, ("arguments", "'a'")),
     ],
 )

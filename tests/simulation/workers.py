@@ -22,9 +22,8 @@ _ENDED = (HoplineError, grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.Inval
 
 def look() -> pb.ToolDefinition:
     """Return the tool that every worker offers."""
-    found = pb.ToolDefinition(name="look", description="Looks.")
-    found.input_schema.update({"type": "object", "properties": {"at": {"type": "integer"}}})
-    return found
+    schema = '{"type": "object", "properties": {"at": {"type": "integer"}}}'
+    return pb.ToolDefinition(name="look", description="Looks.", input_schema_json=schema)
 
 
 @dataclass

@@ -21,9 +21,9 @@ def definition(name: str, schema: Any = None, description: str = "", output: Any
     """Describe a tool."""
     found = pb.ToolDefinition(name=name, description=description)
     if schema is not None:
-        found.input_schema.update(schema)
+        found.input_schema_json = json.dumps(schema)
     if output is not None:
-        found.output_schema.update(output)
+        found.output_schema_json = json.dumps(output)
     return found
 
 

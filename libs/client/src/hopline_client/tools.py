@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, get_type_hints, overload
 
@@ -81,12 +82,14 @@ class ServerTool:
 
     def definition(self) -> pb.ToolDefinition:
         """Return how the mesh gets to know it."""
-        found = pb.ToolDefinition(name=self.name, description=self.description)
-        found.input_schema.update(self._arguments.model_json_schema())
         shape = self._result.json_schema(mode="serialization")
-        if shape and shape.get("type") != "null":
-            found.output_schema.update(shape)
-        return found
+        says = bool(shape) and shape.get("type") != "null"
+        return pb.ToolDefinition(
+            name=self.name,
+            description=self.description,
+            input_schema_json=json.dumps(self._arguments.model_json_schema(), ensure_ascii=False),
+            output_schema_json=json.dumps(shape, ensure_ascii=False) if says else "",
+        )
 
     async def run(self, arguments_json: str, context: ToolContext) -> str:
         """Check the arguments, call the function and return its result as JSON text."""

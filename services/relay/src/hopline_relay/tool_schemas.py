@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from google.protobuf import json_format
 from hopline.runtime.v1.tunnel_pb2 import ToolDefinition
 from hopline_rpc.errors import invalid
+
+from hopline_relay.domain.payloads import payload_problem
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -66,7 +67,7 @@ class Tool:
 
 def described(name: str, description: str, schema: Mapping[str, Any]) -> Tool:
     """Return a tool that an agent's definition names."""
-    return Tool(name, description, _text(schema or _ANYTHING))
+    return Tool(name, description, _text(_whole(schema) or _ANYTHING))
 
 
 async def read(definitions: Iterable[ToolDefinition]) -> dict[str, Tool]:
@@ -79,21 +80,26 @@ async def read(definitions: Iterable[ToolDefinition]) -> dict[str, Tool]:
             raise invalid(f"{field}.name", f"{each.name!r} may hold letters, digits, '_', '-' and '.' alone")
         if each.name in found:
             raise invalid(f"{field}.name", f"{each.name!r} is offered twice")
-        inner = _schema(each, "input_schema", field) if each.HasField("input_schema") else _text(_ANYTHING)
-        outer = _schema(each, "output_schema", field) if each.HasField("output_schema") else ""
+        inner = _schema(each, "input_schema_json", field) or _text(_ANYTHING)
+        outer = _schema(each, "output_schema_json", field)
         size += len(inner) + len(outer)
         if size > _MAX_ALL_BYTES:
             raise invalid("server_tools", f"their schemas take more than {_MAX_ALL_BYTES // 1024} KiB")
-        if (given := json.loads(inner).get("type", "object")) != "object":
-            raise invalid(f"{field}.input_schema", f"is of type {given!r}; arguments are an object")
+        if (kind := _kind(inner)) != "object":
+            raise invalid(f"{field}.input_schema_json", f"is of type {kind!r}; arguments are an object")
         found[each.name] = Tool(each.name, each.description, inner, outer)
         await asyncio.sleep(0)  # others go on in between
     return found
 
 
 def _schema(definition: ToolDefinition, name: str, field: str) -> str:
-    where = f"{field}.{name}"
-    text = _text(json_format.MessageToDict(getattr(definition, name)))
+    given, where = getattr(definition, name), f"{field}.{name}"
+    if not given:
+        return ""
+    if problem := payload_problem(given):
+        raise invalid(where, f"of {definition.name!r} {problem}")
+    # Shorter, and in the order it was given: models read it so.
+    text = _text(json.loads(given))
     if len(text.encode()) > MAX_SCHEMA_BYTES:
         raise invalid(where, f"of {definition.name!r} has more than {MAX_SCHEMA_BYTES // 1024} KiB")
     if problem := _broken(text):
@@ -101,8 +107,14 @@ def _schema(definition: ToolDefinition, name: str, field: str) -> str:
     return text
 
 
+def _kind(schema: str) -> Any:
+    """Return the type that a schema names; what names none, or allows all, takes objects."""
+    found = json.loads(schema)
+    return found.get("type", "object") if isinstance(found, dict) else "object"
+
+
 def _text(schema: Any) -> str:
-    return json.dumps(_whole(schema), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
 
 
 def _whole(value: Any) -> Any:
@@ -121,21 +133,27 @@ def _whole(value: Any) -> Any:
 def _broken(text: str) -> str:
     """Say what is wrong with a schema; empty when nothing is."""
     from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import Draft202012Validator, validator_for
 
     schema = json.loads(text)
     for word, value in _parts(schema):
         if word in {"$ref", "$dynamicRef", "$recursiveRef"} and not _leads_somewhere(schema, value):
             return f"{word} {value[:_WORDS]!r} leads nowhere within it"
-    kind: Any = validator_for(schema, default=Draft202012Validator)
     try:
-        kind.check_schema(schema)
+        _draft(schema).check_schema(schema)
     except SchemaError as error:
         where = "/".join(map(str, error.absolute_path))
         return f"{where}: {error.message}"[:_WORDS] if where else error.message[:_WORDS]
     except RecursionError:
         return "it is nested too deeply"
     return ""
+
+
+def _draft(schema: Any) -> Any:
+    """Return the kind of validator that a schema asks for."""
+    from jsonschema.validators import Draft202012Validator, validator_for
+
+    named = isinstance(schema, dict) and isinstance(schema.get("$schema"), str)
+    return validator_for(schema, default=Draft202012Validator) if named else Draft202012Validator
 
 
 def _parts(schema: Any) -> Iterator[tuple[str, str]]:
@@ -174,6 +192,7 @@ def _leads_somewhere(schema: Any, reference: str) -> bool:
 def misfit(schema: str, arguments: Any) -> tuple[str, str] | None:
     """Say where arguments do not fit a schema, and why; None where they do, or only the worker can tell."""
     from jsonschema.exceptions import best_match
+    from referencing.exceptions import Unresolvable
 
     validator = _validator(schema)
     if validator is None:
@@ -181,7 +200,7 @@ def misfit(schema: str, arguments: Any) -> tuple[str, str] | None:
     _Steps.left = _STEPS
     try:
         error = best_match(validator.iter_errors(arguments))
-    except (_TooMuchError, RecursionError):
+    except (_TooMuchError, RecursionError, ArithmeticError, Unresolvable):
         return None
     if error is None:
         return None
@@ -197,13 +216,12 @@ class _Steps:
 
 @lru_cache(maxsize=1024)
 def _validator(text: str) -> Validator | None:
-    from jsonschema.validators import Draft202012Validator, validator_for
     from referencing import Registry
 
     schema = json.loads(text)
     if any(word in _UNCHECKED for word, _ in _parts(schema)):
         return None
-    kind = _counting(validator_for(schema, default=Draft202012Validator))
+    kind = _counting(_draft(schema))
     # An empty registry: references to elsewhere are never followed.
     return kind(schema, registry=Registry())  # type: ignore[no-any-return]
 
