@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hopline.registry.v1 import agent_pb2
 
 from tests.support import node
 from tests.support.mesh_process import Agent, Space, shout
@@ -92,9 +93,16 @@ CLIENTS: tuple[Foreign, ...] = (inspector, typescript, fastmcp)
 
 @pytest.fixture
 async def ada(space: Space) -> Agent:
-    """An agent beside one that answers."""
-    ada, bob = await space.agents("ada", "bob")
-    await space.work(bob, shout)
+    """An agent beside one that answers and has a server tool; it is connected to it."""
+    bob = await space.agent("bob")
+    connection = agent_pb2.Connection(name="peer", agent=bob.id)
+    ada = await space.agent("ada", connections=[connection])
+
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    await space.work(bob, shout, tools=[add])
     return ada
 
 
@@ -112,6 +120,18 @@ async def test_a_foreign_client_lists_the_tools_and_is_answered(
     assert told.result["structuredContent"]["status"] == "completed"
     assert told.result["structuredContent"]["reply"] == "TEA?"
     assert "TEA?" in told.result["content"][0]["text"]
+
+
+@pytest.mark.parametrize(("path", "tool"), [("/bob/v1/mcp", "call_tool"), ("/mcp", "peer__call_tool")])
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__)
+async def test_a_foreign_client_calls_a_server_tool_of_an_agent(
+    space: Space, ada: Agent, client: Foreign, path: str, tool: str
+) -> None:
+    url = space.mesh.endpoints["gateway"] + path
+    arguments = {"name": "add", "arguments": {"a": 2, "b": 3}}
+    told = await asyncio.to_thread(client, url, NEW, ada.token, tool, arguments)
+    assert tool in {each["name"] for each in told.tools}
+    assert told.result["structuredContent"]["result"] == 5
 
 
 @pytest.mark.parametrize("client", [typescript, fastmcp], ids=lambda client: client.__name__)

@@ -82,7 +82,7 @@ TOOL: Final = Tool(
     output={
         "status": fields.STRING,
         "turnId": fields.STRING,
-        "result": {},
+        "result": fields.ANYTHING,
         "error": fields.OBJECT,
     },
     waits=True,

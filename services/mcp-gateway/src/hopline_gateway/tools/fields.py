@@ -26,7 +26,8 @@ AGENTS: Final[Json] = {
     "description": 'Names or ids from list_agents, up to 10, e.g. "weather" or ["weather","reviewer"]',
 }
 # Any value; the rule that all of them keep is there because some clients take no schema without one.
-PAYLOAD: Final[Json] = {"minProperties": 0, "description": 'Any JSON up to 16 KiB, e.g. {"city":"Oslo"}'}
+ANYTHING: Final[Json] = {"minProperties": 0}
+PAYLOAD: Final[Json] = {**ANYTHING, "description": 'Any JSON up to 16 KiB, e.g. {"city":"Oslo"}'}
 REQUEST_ID: Final[Json] = {
     "type": "string",
     "format": "uuid",
