@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
 import pytest
+from hopline.relay.v1.webhook_pb2 import AddWebhookRequest
+from hopline_rpc import signatures
 
 from tests.support.mesh_process import HOPLINE, Held, Processes, Space, shout, until
 from tests.support.served_mesh import SERVICES, ServedMesh
@@ -65,6 +68,25 @@ async def test_a_second_gateway_serves_one_agent_alone_by_the_same_services(
                     return str((await answer.json()).get("reply", ""))  # it lets nobody in before it is ready
 
             assert await until(answered, "an answer") == "HELLO"
+
+
+async def test_a_signed_delivery_goes_through_with_the_gateways_own_credential(
+    served: ServedMesh, served_space: Space
+) -> None:
+    (worker,) = await served_space.agents("worker")
+    await served_space.work(worker, shout)
+    request = AddWebhookRequest(agent="worker", name="orders")
+    secret = (await served_space.admin.webhooks.AddWebhook(request)).secret
+    body = b"two of them"
+    headers = {signatures.HEADER: signatures.sign(secret, body, int(time.time()))}
+    url = f"{served.endpoints['gateway']}/worker/v1/webhooks/orders?wait=50"
+    async with aiohttp.ClientSession() as http:
+        for _ in range(2):
+            async with http.post(url, data=body, headers=headers) as answer:
+                assert answer.status == 200
+                found = await answer.json()
+                assert (found["status"], found["reply"]) == ("completed", "TWO OF THEM")
+    assert len(await served_space.turns()) == 1
 
 
 async def test_each_service_may_die_and_come_back(served: ServedMesh, served_space: Space) -> None:
