@@ -125,6 +125,28 @@ async def test_an_owner_may_be_named_and_changed(rig: Rig) -> None:
     assert (await agent(rig, "a")).owner_id == admin
 
 
+async def test_a_webhook_that_wakes_is_set_with_its_secret_and_then_left_alone(rig: Rig) -> None:
+    secret = rig.folder.parent / "wake.secret"
+    secret.write_text("0123456789abcdef\n")
+    text = "agents: {a: {wake: {webhook: 'https://%s.example.org', secret_file: wake.secret}}}"
+    assert (await start(rig, text % "one")).created == ("a",)
+    wake = (await agent(rig, "a")).wake
+    assert (wake.webhook_url, wake.has_webhook_secret) == ("https://one.example.org", True)
+    head = rig.registry.directory.seq
+    assert await start(rig, text % "one") == Settled()
+    assert rig.registry.directory.seq == head
+    secret.write_text("fedcba9876543210")
+    await start(rig, text % "one")
+    assert rig.registry.directory.seq > head
+    assert (await start(rig, text % "two")).changed == ("a",)
+    assert (await start(rig, "agents: {a: {wake: none}}")).changed == ("a",)
+    assert not (await agent(rig, "a")).wake.has_webhook_secret
+    secret.write_text("short")
+    (said,) = await refused(rig, text % "two")
+    assert said.startswith("mesh.yaml:1: wake.webhook_secret: ")
+    assert "short" not in said.replace("wake.webhook_secret", "")
+
+
 async def test_nothing_is_begun_where_anything_is_wrong(rig: Rig) -> None:
     text = "agents:\n  a: {}\n  b:\n    owner: ghost\n    connections: {w: {agent: nobody}}"
     said = await refused(rig, text)

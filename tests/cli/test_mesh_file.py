@@ -141,6 +141,8 @@ agents:
             "agents: {a: {wake: {webhook: http://x, secret_file: no/such}}}",
             "secret_file: no/such cannot be read",
         ),
+        ('agents: {a: {wake: {webhook: http://x, secret_file: "a\\0b"}}}', "secret_file: .* cannot be read"),
+        ("agents: {a: {wake: {webhook: http://x, secret_file: .}}}", "secret_file: . cannot be read"),
         ("agents: {a: {labels: [x]}}", "labels must be a mapping"),
         ("agents:\n  a:\n    owner: ghost", "mesh.yaml:3: there is no user 'ghost'; make it with"),
         (

@@ -79,7 +79,7 @@ class Agents:
     ) -> AgentRecord:
         """Take the named fields from `wish`, which have been checked one by one.
 
-        `secret` signs what wakes it, in place of an earlier one.
+        `secret` signs what wakes it, in place of an earlier one; the same one is no change.
         """
         wanted = frozenset(names)
 
@@ -87,7 +87,9 @@ class Agents:
             before = AgentAccess(tx).agent(ref, ADMIN)
             agent = _Definition(tx, secret).updated(before, wish, wanted)
             changed = _differing(before, agent)
-            if secret or agent.has_webhook_secret != before.has_webhook_secret:
+            held = rows.wake_webhook_of(tx.conn, before.workspace_id, before.id) if secret else None
+            is_new = secret != "" and (held is None or held[1] != secret)
+            if is_new or agent.has_webhook_secret != before.has_webhook_secret:
                 rows.set_wake_secret(tx.conn, agent, secret)
                 changed = [name for name in changed if name != "has_webhook_secret"] + ["webhook_secret"]
             if changed:

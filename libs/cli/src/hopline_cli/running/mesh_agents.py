@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from google.protobuf.field_mask_pb2 import FieldMask
 from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
@@ -24,6 +24,8 @@ from hopline_cli.running.problems import Place, Problem, raise_all
 if TYPE_CHECKING:
     from hopline_cli.running.config import UpConfig
     from hopline_cli.running.mesh_file import FileAgent
+
+T = TypeVar("T")
 
 _PAGE: Final = 200
 # The person that every workspace has from its first start.
@@ -180,8 +182,8 @@ async def settle(config: UpConfig, registry: Registry, *, has_public_url: bool) 
         there = known.agent(agent.slug)
         wanted = _resolved(agent, names, known)
         paths = [] if there is None else [path for path in agent.places if _differs(there, wanted, path)]
-        if paths:
-            await _try(_update(registry, agent, wanted, paths), agent, problems)
+        made = await _try(_update(registry, agent, wanted, paths), agent, problems) if paths else None
+        if made is not None and made != there:
             changed.append(agent)
     raise_all(problems)
     final = await known_of(registry) if created or changed else known
@@ -192,15 +194,16 @@ async def settle(config: UpConfig, registry: Registry, *, has_public_url: bool) 
     )
 
 
-async def _try(work: Coroutine[Any, Any, None], agent: FileAgent, problems: list[Problem]) -> None:
+async def _try(work: Coroutine[Any, Any, T], agent: FileAgent, problems: list[Problem]) -> T | None:
     """Do something to an agent; what the registry refuses is noted with its line."""
     try:
-        await work
+        return await work
     except HoplineError as error:
         if error.reason in {"unavailable", "internal", "deadline_exceeded", "unauthenticated"}:
             raise
         path = error.violations[0][0] if error.violations else ""
         problems.append(Problem(agent.place_of(path), f"{agent.slug}: {error.message}"))
+        return None
 
 
 async def _create(registry: Registry, agent: FileAgent) -> None:
@@ -217,11 +220,11 @@ async def _create(registry: Registry, agent: FileAgent) -> None:
 
 async def _update(
     registry: Registry, agent: FileAgent, wanted: agent_pb2.Agent, paths: Sequence[str]
-) -> None:
+) -> agent_pb2.Agent:
     request = agent_pb2.UpdateAgentRequest(
         agent_ref=agent.slug, agent=wanted, update_mask=FieldMask(paths=paths)
     )
-    await registry.agents.UpdateAgent(request)
+    return (await registry.agents.UpdateAgent(request)).agent
 
 
 def _resolved(agent: FileAgent, names: _Names, known: Known) -> agent_pb2.Agent:
@@ -241,7 +244,7 @@ def _resolved(agent: FileAgent, names: _Names, known: Known) -> agent_pb2.Agent:
 def _differs(there: agent_pb2.Agent, wanted: agent_pb2.Agent, path: str) -> bool:
     """Tell whether a field has another value than the file wants."""
     if path == "wake":
-        # Whether the secret is another one nobody says: with an address it is set anew.
+        # Whether the secret is another one only the registry knows: with an address it is asked each time.
         return there.wake.kind != wanted.wake.kind or bool(wanted.wake.webhook_url)
     found, wished = getattr(there, path), getattr(wanted, path)
     if path == "labels":

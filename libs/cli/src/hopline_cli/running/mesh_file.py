@@ -190,7 +190,7 @@ class _Reading:
         """Return what stands in a file; a path that is not absolute starts at the folder of ours."""
         try:
             return (Path(self._file.place(node).file).parent / file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
+        except (OSError, ValueError):
             self._file.wrong(node, f"secret_file: {file} cannot be read")
             return ""
 
