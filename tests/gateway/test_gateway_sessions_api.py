@@ -12,7 +12,9 @@ import pytest
 from hopline.relay.v1 import message_pb2, session_pb2
 from hopline_gateway.body import MAX_BODY
 from hopline_gateway.refusing import status_of
+from hopline_rpc import telemetry
 from hopline_rpc.errors import REASONS, HoplineError
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.gateway.builders import Rig, completed, running, session
 
@@ -274,6 +276,37 @@ async def test_a_dropped_connection_ends_the_wait_alone(rig: Rig) -> None:
     await asyncio.wait({posting})
     await asyncio.wait_for(left.wait(), 10)
     assert [seen.method for seen in rig.relay.seen] == ["Ask"]  # nothing was cancelled there
+
+
+async def test_a_request_is_a_span_of_the_callers_trace_and_names_the_route_alone(rig: Rig) -> None:
+    exporter = InMemorySpanExporter()
+    started = telemetry.setup("test", exporter, batch=False)
+    assert started is not None
+    header = "00-11111111111111111111111111111111-1111111111111111-01"
+    try:
+        await prompt(rig, {"message": "secret words"}, traceparent=header)
+        rig.relay.script["GetSession"] = lambda _: session_pb2.GetSessionResponse()
+        async with rig.http(traceparent=header) as client:
+            await client.get(f"{PATH}/ses_secret")
+    finally:
+        started.shutdown()
+    spans: dict[str, Any] = {span.name: span for span in exporter.get_finished_spans()}
+    posted, got = spans["POST /{slug}/v1/sessions"], spans["GET /{slug}/v1/sessions/{session_id}"]
+    for span in (posted, got):
+        assert f"{span.context.trace_id:032x}" == header[3:35]
+        assert span.attributes["gen_ai.agent.id"] == "agt_weather"
+        assert "secret" not in str(dict(span.attributes))
+    assert "error.type" not in posted.attributes
+    assert got.attributes["error.type"] == "not_found"
+    assert rig.relay.seen[0].traceparent[3:35] == header[3:35]
+
+
+async def test_a_large_body_for_nobody_leaves_the_connection_fit_for_the_next_request(rig: Rig) -> None:
+    async with rig.http(**{"Content-Type": "application/json"}) as client:
+        for _ in range(3):
+            refused = await client.post("/nobody/v1/sessions", content=b" " * 3_000_000)
+            assert refused.status_code == 404
+            assert (await client.post(PATH, json={"message": "x"})).status_code == 200
 
 
 async def test_a_drain_ends_the_wait_and_says_so(rig: Rig) -> None:
