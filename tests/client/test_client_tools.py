@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 import threading
 from enum import Enum
 from typing import Annotated, Any
 
 import pytest
 from hopline_client import HoplineError, ServerTool, ToolContext, ToolFailed, Turn, tool
+from hopline_client.tool_threads import ToolThreads
 from hopline_client.tools import by_name
 from pydantic import BaseModel, Field
 
@@ -81,6 +83,68 @@ async def test_a_plain_function_runs_beside_the_loop(stage: Stage) -> None:
     async with stage.client(eve) as client:
         assert (await client.call_tool("ada", "add", {"a": 2, "b": 3})).value == 5
     assert threads != [threading.get_ident()]
+
+
+async def test_more_plain_functions_run_at_once_than_a_pool_of_the_loop_has_threads(stage: Stage) -> None:
+    eve, ada = await stage.mesh.agent("eve"), await stage.mesh.agent("ada")
+    together = threading.Barrier(32, timeout=20)
+
+    def meet() -> bool:
+        return together.wait() >= 0
+
+    await stage.work(ada, idle, tools=[meet])
+    async with stage.client(eve) as client:
+        await stage.mesh.policy(concurrent_runs=100, pair_budget="0")
+        found = await asyncio.gather(*(client.call_tool("ada", "meet") for _ in range(32)))
+    assert [each.value for each in found] == [True] * 32
+
+
+async def test_a_tool_that_ends_in_an_odd_way_fails_its_own_call_alone(stage: Stage) -> None:
+    eve, ada = await stage.mesh.agent("eve"), await stage.mesh.agent("ada")
+
+    def first() -> int:
+        return next(each for each in [1] if each > 1)
+
+    def leave() -> None:
+        sys.exit("usage: leave WHERE")
+
+    async def leave_softly() -> None:
+        sys.exit(2)
+
+    await stage.work(ada, idle, tools=[first, leave, leave_softly])
+    async with stage.client(eve) as client:
+        for name, words in (
+            ("first", "StopIteration"),
+            ("leave", "SystemExit: usage: leave WHERE"),
+            ("leave_softly", "SystemExit: 2"),
+        ):
+            failed = await client.call_tool("ada", name)
+            assert (failed.code, words in failed.error) == ("tool_failed", True), failed
+
+
+async def test_a_function_that_never_returns_keeps_its_place_and_no_others() -> None:
+    threads, hangs = ToolThreads(2), threading.Event()
+    begun = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hang() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        hangs.wait(20)
+
+    under_way = asyncio.create_task(threads.run(hang, {}))
+    await begun.wait()
+    under_way.cancel()
+    for number in range(5):
+        assert await threads.run(lambda a: a, {"a": number}) == number
+    more = [asyncio.create_task(threads.run(hang, {})) for _ in range(2)]
+    begun.clear()
+    await begun.wait()
+    waiting = asyncio.create_task(threads.run(lambda: 5, {}))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    hangs.set()
+    assert await waiting == 5
+    await asyncio.gather(*more)
 
 
 async def test_a_tool_calls_the_mesh_through_its_context_one_deeper(stage: Stage) -> None:
@@ -164,6 +228,24 @@ async def test_what_goes_wrong_is_told_apart(stage: Stage) -> None:
         assert (
             await refusal(client.call_tool("ada", "says", timeout_seconds=0))
         ).reason == "invalid_argument"
+
+
+async def test_that_a_worker_is_away_is_told_at_once_though_the_mesh_itself_would_be_waited_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eve, away = await stage.mesh.agent("eve"), await stage.mesh.agent("away")
+    tried: list[str] = []
+    async with stage.client(eve) as client:
+        assert await client.list_tools(away.id) == []
+        once = client._try
+
+        async def counted(service: str, stub: Any, method: str, *rest: Any) -> Any:
+            tried.append(method)
+            return await once(service, stub, method, *rest)
+
+        monkeypatch.setattr(client, "_try", counted)
+        error = await refusal(client.call_tool(away.id, "none"))
+    assert (error.reason, error.details["tool"], tried) == ("unavailable", "none", ["CallTool"])
 
 
 async def test_arguments_are_checked_on_the_workers_side_too(stage: Stage) -> None:

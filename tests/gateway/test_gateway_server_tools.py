@@ -93,6 +93,16 @@ async def test_whatever_a_schema_holds_a_tool_is_one_line_in_one_order(
     assert lines[1:] == [f'- {shown}: ""']
 
 
+async def test_a_tool_that_was_stopped_is_not_said_to_be_worth_a_repetition(rig: Rig) -> None:
+    def stopped(_: Any) -> Any:
+        raise HoplineError("deadline_exceeded", "it was stopped", details={"turn_id": "trn_1"})
+
+    rig.relay.script["CallTool"] = stopped
+    found = await called(rig, {"name": "forecast"})
+    assert found["content"][0]["text"] == "deadline_exceeded: it was stopped."
+    assert found["structuredContent"]["error"]["details"] == {"turn_id": "trn_1"}
+
+
 async def test_tools_are_listed_from_all_their_pages(rig: Rig) -> None:
     def page(request: Any) -> Any:
         number = int(request.page_token or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -49,6 +50,9 @@ ENDLESS = {
         ),
         ([pb.ToolDefinition(name="look", input_schema_json="[" * 99 + "]" * 99)], "nested deeper"),
         ([definition("look"), definition("look")], "offered twice"),
+        ([definition("look", {"$schema": 5})], "$schema: 5 is not of type 'string'"),
+        ([definition("look", {"$schema": ["x"]})], "$schema: ['x'] is not of type"),
+        ([definition("look", {"maximum": math.inf})], "server_tools[0].input_schema"),
         ([definition("look at me")], "may hold letters"),
         ([definition("")], "server_tools"),
         ([definition(f"t{number}") for number in range(101)], "server_tools"),
@@ -80,6 +84,40 @@ async def test_a_pattern_is_left_to_the_worker(mesh: RelayMesh) -> None:
     under_way = calling(ada, bob, arguments={"a": "a" * 5000 + "!"})
     await worker.answer(await worker.call(), refusal="a: does not match")
     assert (await refusal(under_way)).message == "arguments: a: does not match"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (
+            {
+                "properties": {"a": {"$ref": "#/$defs/b"}},
+                "$defs": {"b": {"$id": "x:y", "$ref": "#/c"}},
+                "c": {},
+            },
+            1,
+        ),
+        ({"properties": {"a": {"$ref": "#/required"}}, "required": ["a"]}, 1),
+        ({"properties": {"a": {"$ref": "#/description"}}, "description": "text"}, 1),
+        ({"properties": {"a": {"multipleOf": 0.1}}}, 10**400),
+        (
+            {
+                "$schema": "http://json-schema.org/draft-03/schema#",
+                "properties": {"a": {"type": [{"type": "string"}]}},
+            },
+            1,
+        ),
+    ],
+    ids=["nested id", "a list", "a text", "a large number", "a union of an old draft"],
+)
+async def test_a_schema_that_breaks_only_in_use_is_left_to_the_worker(
+    mesh: RelayMesh, schema: dict[str, Any], value: Any
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    worker = await worker_of(bob, definition("look", {"type": "object", **schema}))
+    under_way = calling(ada, bob, arguments={"a": value})
+    await worker.answer(await worker.call())
+    assert (await under_way).result_json == '"ok"'
 
 
 @pytest.mark.parametrize("schema", [BOMB, ENDLESS], ids=["bomb", "endless"])

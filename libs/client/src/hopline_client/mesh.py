@@ -205,7 +205,7 @@ class Mesh(Connecting):
                 return await self._try(service, stub, method, request, seconds)
             except HoplineError as error:
                 over = tried >= _TRIES and self._clock.monotonic() >= gives_up
-                if error.reason != "unavailable" or once or over:
+                if not _is_gone(error) or once or over:
                     raise
             await self._clock.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
@@ -220,7 +220,7 @@ class Mesh(Connecting):
             answer = await getattr(stub(channel), method)(request, timeout=seconds, metadata=metadata)
         except (grpc.aio.AioRpcError, HoplineError) as error:
             failure = error if isinstance(error, HoplineError) else from_rpc_error(error)
-            if failure.reason == "unavailable":
+            if _is_gone(failure):
                 self._forget(service, channel)
             raise failure from None
         point("client.answered")
@@ -241,3 +241,8 @@ class Mesh(Connecting):
             task = asyncio.create_task(channel.close(_WAIT_SECONDS))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+
+def _is_gone(error: HoplineError) -> bool:
+    """Tell whether it is the mesh that is away, not a worker that the mesh looked for to run a tool."""
+    return error.reason == "unavailable" and "tool" not in error.details

@@ -10,6 +10,7 @@ from typing import Final
 from hopline.runtime.v1 import tunnel_pb2 as pb
 from hopline_rpc.errors import HoplineError
 
+from hopline_client.tool_threads import ToolThreads
 from hopline_client.tools import ServerTool, ToolContext, ToolFailed, ToolRefusal
 from hopline_client.turn import TurnMesh, Wire, readable
 
@@ -27,6 +28,7 @@ class ToolSeat:
         self._tools = dict(tools)
         self._wire = wire
         self._put = put
+        self._threads = ToolThreads()
         self._running: dict[int, asyncio.Task[None]] = {}
         # Those that were told to stop, too, until they have.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -69,7 +71,7 @@ class ToolSeat:
             found = self._tools.get(call.name)
             if found is None:
                 raise ToolFailed(f"this worker has no tool {call.name!r}")
-            result.result_json = await found.run(call.arguments_json, ToolContext(call, mesh))
+            result.result_json = await found.run(call.arguments_json, ToolContext(call, mesh), self._threads)
         except ToolRefusal as refusal:
             result.refusal = readable(str(refusal), _FAILURE)
         except ToolFailed as failed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 from collections.abc import Callable, Iterable
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints, overload
 from hopline.runtime.v1 import tunnel_pb2 as pb
 
 if TYPE_CHECKING:
+    from hopline_client.tool_threads import ToolThreads
     from hopline_client.turn import TurnMesh
 
 _RESULT_BYTES: Final = 256 * 1024
@@ -91,7 +91,7 @@ class ServerTool:
             output_schema_json=json.dumps(shape, ensure_ascii=False) if says else "",
         )
 
-    async def run(self, arguments_json: str, context: ToolContext) -> str:
+    async def run(self, arguments_json: str, context: ToolContext, threads: ToolThreads) -> str:
         """Check the arguments, call the function and return its result as JSON text."""
         from pydantic import ValidationError
 
@@ -102,10 +102,14 @@ class ServerTool:
         arguments = {name: getattr(given, field) for field, name in self._names.items()}
         if self._context:
             arguments[self._context] = context
-        if self._is_async:
-            result = await self.function(**arguments)
-        else:
-            result = await asyncio.to_thread(self.function, **arguments)
+        try:
+            if self._is_async:
+                result = await self.function(**arguments)
+            else:
+                result = await threads.run(self.function, arguments)
+        except SystemExit as error:
+            # Parsers of command lines do it; it is one call that has failed, not the worker.
+            raise ToolFailed(f"it tried to end its process (SystemExit: {error})") from error
         return self._written(result)
 
     def _written(self, result: Any) -> str:

@@ -53,6 +53,8 @@ def refusal(error: HoplineError) -> Json:
         sentences.append(f"Possible again in {math.ceil(retry)} s.")
     if error.reason == "not_found" and "agent" in error.details:
         sentences.append("Call list_agents for whom you can address.")
+    elif error.reason == "deadline_exceeded" and "turn_id" in error.details:
+        pass  # a tool that ran: there is nothing to look for, and only the caller knows what it may have done
     elif advice := _ADVICE.get(error.reason):
         sentences.append(advice)
     if error.retryable and "request_id" in shown["details"]:

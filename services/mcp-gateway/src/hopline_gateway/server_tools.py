@@ -50,6 +50,8 @@ async def call_tool(call: Call) -> Result:
     try:
         answered = await call.wait_rpc(call.mesh.tools.CallTool, request, MAX_WAIT, what)
     except HoplineError as error:
+        if error.reason == "deadline_exceeded" and "turn_id" in error.details:
+            raise  # it ran, and was stopped: repeating it would tell the same
         raise with_retry_hint(error, request_id) from error
     found = told(answered.turn)
     found.pop("sessionId", None)  # that of its tools, where nobody can follow up

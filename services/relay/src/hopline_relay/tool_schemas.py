@@ -145,6 +145,8 @@ def _broken(text: str) -> str:
         return f"{where}: {error.message}"[:_WORDS] if where else error.message[:_WORDS]
     except RecursionError:
         return "it is nested too deeply"
+    except Exception as error:  # what a check of the library's trips over is no schema to it
+        return f"it cannot be read ({type(error).__name__})"
     return ""
 
 
@@ -192,7 +194,6 @@ def _leads_somewhere(schema: Any, reference: str) -> bool:
 def misfit(schema: str, arguments: Any) -> tuple[str, str] | None:
     """Say where arguments do not fit a schema, and why; None where they do, or only the worker can tell."""
     from jsonschema.exceptions import best_match
-    from referencing.exceptions import Unresolvable
 
     validator = _validator(schema)
     if validator is None:
@@ -200,7 +201,9 @@ def misfit(schema: str, arguments: Any) -> tuple[str, str] | None:
     _Steps.left = _STEPS
     try:
         error = best_match(validator.iter_errors(arguments))
-    except (_TooMuchError, RecursionError, ArithmeticError, Unresolvable):
+    except Exception:
+        # It takes too long; or the library trips only in use, over a reference that leads to no schema, or
+        # over a number that no double holds.
         return None
     if error is None:
         return None

@@ -256,7 +256,8 @@ class Tools:
     async def _over(self, principal: Principal, turn_id: str, waiter: Waiter, seconds: int) -> Outcome:
         """End a call whose time is over, unless it has ended just now; either way the outcome is told."""
         key = (principal.workspace_id, turn_id)
-        fault = Fault("deadline_exceeded", f"it did not end within {seconds} s and was stopped")
+        text = f"it did not end within {seconds} s and was stopped; it may have had effects"
+        fault = Fault("deadline_exceeded", text)
         row = (await self._journal.read(lambda connection: queues.find(connection, {key}))).get(key)
         if row is not None and row.state == "running":
             await self._cancels.fail(row, fault)
