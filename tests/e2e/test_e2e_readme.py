@@ -127,15 +127,12 @@ async def test_a_client_that_speaks_http_posts_to_the_address_with_the_token(rea
 
 
 async def test_an_agent_is_a_server_of_its_own_for_claude_code_cursor_and_curl(reader: Reader) -> None:
-    reader.shell(reader.block("claude mcp add --transport http reviewer"))
-    words = (reader.checkout / "claude.words").read_text().splitlines()
-    authorization = words[words.index("--header") + 1].partition(": ")[2]
-    cursor = json.loads(reader.block('"mcpServers": {"reviewer"'))["mcpServers"]["reviewer"]
-    assert cursor["url"] == words[5]
-    assert list(cursor["headers"]) == ["Authorization"]
+    server = json.loads(reader.block('"mcpServers": {"reviewer"'))["mcpServers"]["reviewer"]
+    token = (reader.checkout / "me.token").read_text().strip()
+    headers = {name: value.replace("${HOPLINE_TOKEN}", token) for name, value in server["headers"].items()}
     async with (
-        create_mcp_http_client(headers={"Authorization": authorization}) as http,
-        Client(streamable_http_client(cursor["url"], http_client=http)) as client,
+        create_mcp_http_client(headers=headers) as http,
+        Client(streamable_http_client(server["url"], http_client=http)) as client,
     ):
         assert (await call(client, "ask", message="Is this sound?"))["reply"].startswith("I read: ")
     found = json.loads(reader.shell(reader.block("/reviewer/v1/sessions")))
@@ -167,7 +164,8 @@ def test_a_person_gets_an_answer_from_the_shell(reader: Reader) -> None:
 
 def test_the_worker_in_python_of_the_clients_page_answers(reader: Reader) -> None:
     page = (ROOT / "libs" / "client" / "README.md").read_text()
-    [script] = re.findall(r"^```python\n(.*?run_forever\(\).*?)^```$", page, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    script = next(block for block in blocks if "run_forever()" in block)
     (reader.checkout / "worker.py").write_text(script)
     reader.shell("hopline agent create planner --token-file planner.token")
     where = {"HOPLINE_URL": reader.mesh.endpoints["gateway"], "HOPLINE_TOKEN_FILE": "planner.token"}
@@ -188,6 +186,7 @@ def test_everything_that_happened_can_be_looked_at_as_text_and_as_json(reader: R
         "sessions",
         "usage",
         "escalations",
+        "schedule",
         "audit",
         "trace",
     ]
