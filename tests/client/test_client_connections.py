@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -125,9 +126,16 @@ async def test_what_is_out_of_reach_or_gone_is_no_connection_from_the_next_call_
         ("sing", {}, "tool: there is no tool 'sing'; there are: ask, check, call_tool"),
         ("ask", {}, "message: is missing; ask takes message"),
         ("ask", {"message": "x", "text": "y"}, "text: is unknown; ask takes message"),
-        ("ask", {"message": 3}, "text: cannot be 3"),
-        ("ask", {"message": ""}, "text: "),
-        ("check", {"sessionId": "s", "waitSeconds": -1}, "wait_seconds: must not be negative"),
+        ("ask", {"message": 3}, "message: cannot be 3"),
+        ("ask", {"message": ["x"]}, "message: cannot be ['x']"),
+        ("ask", {"message": ""}, "message: must be at least 1 bytes"),
+        ("ask", {"message": "x", "sessionId": None}, "sessionId: cannot be None"),
+        ("ask", {"message": "x", "waitSeconds": "1"}, "waitSeconds: must be whole seconds, not '1'"),
+        ("ask", {"message": "x", "waitSeconds": None}, "waitSeconds: must be whole seconds, not None"),
+        ("check", {"sessionId": ""}, "sessionId: must be at least 1 characters"),
+        ("check", {"sessionId": "s", "waitSeconds": -1}, "waitSeconds: must not be negative"),
+        ("call_tool", {"name": "x", "arguments": [1]}, "arguments: must be a mapping of names to values"),
+        ("call_tool", {"name": "x", "arguments": "{}"}, "arguments: must be a mapping of names to values"),
         ("call_tool", {"arguments": {}}, "name: is missing; call_tool takes arguments, name, request_id"),
         ("call_tool", {"name": "x", "arguments": {"a": {1}}}, "arguments: is not JSON"),
     ],
@@ -140,6 +148,15 @@ async def test_what_is_wrong_with_a_call_is_named(
     error = await refused(stage, ada, "weather", tool, **arguments)
     assert error.reason == "invalid_argument"
     assert error.message.startswith(said)
+
+
+@pytest.mark.parametrize("arguments", [[1], "message", 7])
+async def test_arguments_are_a_mapping(stage: Stage, arguments: Any) -> None:
+    ada = await stage.mesh.agent("ada")
+    async with stage.client(ada) as client:
+        with pytest.raises(HoplineError, match="arguments: must be a mapping of names to values") as caught:
+            await client.connection("weather").call("ask", arguments)
+    assert caught.value.reason == "invalid_argument"
 
 
 async def test_a_person_has_no_connections(stage: Stage) -> None:

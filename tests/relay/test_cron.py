@@ -79,7 +79,7 @@ def test_a_zone_may_skip_a_whole_day() -> None:
         ("* * * *", "4 fields"),
         ("* * * * * *", "6 fields"),
         ("", "0 fields"),
-        ("@daily", "1 fields"),
+        ("@daily", "has 1 field instead of five"),
         ("61 * * * *", "no valid minute"),
         ("* 24 * * *", "no valid hour"),
         ("* * 0 * *", "no valid day-of-month"),
@@ -97,7 +97,12 @@ def test_a_wrong_expression_is_refused_by_what_is_wrong(expression: str, what: s
 
 
 @pytest.mark.parametrize(
-    "name", ["Europe/Nowhere", "/etc/passwd", "../UTC", "Europe", "", "a" * 64, "UTC\x7f"]
+    "name",
+    [
+        *("Europe/Nowhere", "/etc/passwd", "../UTC", "Europe", "", "a" * 64, "UTC\x7f"),
+        # Files that are there, and mean another time on another machine or in another reading.
+        *("localtime", "posixrules", "right/UTC", "posix/Europe/Berlin", "utc"),
+    ],
 )
 def test_what_is_no_time_zone_is_refused(name: str) -> None:
     with pytest.raises(HoplineError, match="no time zone"):

@@ -154,14 +154,12 @@ class Actions(ABC):
 
         A tool that failed is no error of the call: `value` of the result raises what it said.
         """
-        if timeout_seconds < 1:
-            raise invalid("timeout_seconds", "must be at least 1")
         request = make_request(
             tool_pb2.CallToolRequest,
             agent=agent,
             name=name,
-            arguments_json=_json("arguments", dict(arguments or {})),
-            timeout_seconds=min(timeout_seconds, MAX_WAIT),
+            arguments_json=_arguments(arguments),
+            timeout_seconds=clamped(timeout_seconds, 1, "timeout_seconds"),
             request_id=request_id or str(uuid.uuid4()),
         )
         return models.tool_result(await self._call("call_tool", request))
@@ -198,16 +196,25 @@ def make_request(kind: Any, **fields: Any) -> Any:
                 setattr(request, name, value)
         except UnicodeError:
             raise invalid(name, "is not valid Unicode (it holds half of a surrogate pair)") from None
-        except (TypeError, ValueError):
-            raise invalid(name, f"cannot be {value!r}") from None
+        except (TypeError, ValueError, AttributeError):
+            raise invalid(name, f"cannot be {value!r:.80}") from None
     return request
 
 
-def clamped(seconds: int) -> int:
-    """Bring a wait into its range; the mesh clamps it too."""
-    if seconds < 0:
-        raise invalid("wait_seconds", "must not be negative")
+def clamped(seconds: int, least: int = 0, name: str = "wait_seconds") -> int:
+    """Bring a time into its range; the mesh clamps it too."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int):
+        raise invalid(name, f"must be whole seconds, not {seconds!r:.80}")
+    if seconds < least:
+        raise invalid(name, f"must be at least {least}" if least else "must not be negative")
     return min(seconds, MAX_WAIT)
+
+
+def _arguments(given: Mapping[str, Any] | None) -> str:
+    found: Any = {} if given is None else given
+    if not isinstance(found, Mapping):
+        raise invalid("arguments", f"must be a mapping of names to values, not {found!r:.80}")
+    return _json("arguments", dict(found))
 
 
 def _payload(payload: Any) -> str:

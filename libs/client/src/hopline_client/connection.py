@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hopline.relay.v1 import message_pb2 as pb
-from hopline_rpc.errors import HoplineError, invalid
+from hopline_rpc.errors import HoplineError, invalid, renamed
 
 from hopline_client import models
 from hopline_client.actions import MAX_WAIT, Actions, clamped, make_request
@@ -60,29 +60,36 @@ class Connection:
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Json:
         """Call `ask`, `check` or `call_tool` with the arguments they have as tools; returns their result."""
-        given = dict(arguments or {})
         known = _TOOLS.get(tool)
         if known is None:
-            raise invalid("tool", f"there is no tool {tool!r}; there are: {', '.join(_TOOLS)}")
+            raise invalid("tool", f"there is no tool {tool!r:.80}; there are: {', '.join(_TOOLS)}")
+        given: Any = {} if arguments is None else arguments
+        if not isinstance(given, Mapping):
+            raise invalid("arguments", f"must be a mapping of names to values, not {given!r:.80}")
         required, optional = known
+        takes = f"{tool} takes {', '.join(sorted(required | optional))}"
         for name in required - given.keys():
-            raise invalid(name, f"is missing; {tool} takes {', '.join(sorted(required | optional))}")
+            raise invalid(name, f"is missing; {takes}")
         for name in given.keys() - required - optional:
-            raise invalid(name, f"is unknown; {tool} takes {', '.join(sorted(required | optional))}")
+            raise invalid(str(name), f"is unknown; {takes}")
+        try:
+            return await self._run(tool, given)
+        except HoplineError as error:
+            raise renamed(error, _NAMES) from error
+
+    async def _run(self, tool: str, given: Mapping[str, Any]) -> Json:
+        request_id = given.get("request_id", "")
         if tool == "call_tool":
-            name, request_id = given["name"], given.get("request_id", "")
-            return _tool_told(await self.call_tool(name, given.get("arguments"), request_id=request_id))
-        wait = given.get("waitSeconds", MAX_WAIT)
-        if tool == "ask":
-            return _told(
-                await self.ask(
-                    given["message"],
-                    session_id=given.get("sessionId", ""),
-                    wait_seconds=wait,
-                    request_id=given.get("request_id", ""),
-                )
+            return _tool_told(
+                await self.call_tool(given["name"], given.get("arguments"), request_id=request_id)
             )
-        return _told(await self.check(given["sessionId"], wait_seconds=wait))
+        wait = given.get("waitSeconds", MAX_WAIT)
+        if tool == "check":
+            return _told(await self.check(given["sessionId"], wait_seconds=wait))
+        session_id = given.get("sessionId", "")
+        return _told(
+            await self.ask(given["message"], session_id=session_id, wait_seconds=wait, request_id=request_id)
+        )
 
     async def ask(
         self, message: str, *, session_id: str = "", wait_seconds: int = MAX_WAIT, request_id: str = ""
@@ -129,6 +136,14 @@ _TOOLS: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
     "ask": (frozenset({"message"}), frozenset({"sessionId", "waitSeconds", "request_id"})),
     "check": (frozenset({"sessionId"}), frozenset({"waitSeconds"})),
     "call_tool": (frozenset({"name"}), frozenset({"arguments", "request_id"})),
+}
+
+# What the contract's fields are called among those arguments.
+_NAMES: Final[Mapping[str, str]] = {
+    "text": "message",
+    "session_id": "sessionId",
+    "wait_seconds": "waitSeconds",
+    "arguments_json": "arguments",
 }
 
 

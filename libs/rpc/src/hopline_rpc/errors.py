@@ -140,6 +140,26 @@ def invalid(field: str, description: str) -> HoplineError:
     return HoplineError("invalid_argument", f"{field}: {description}", violations=((field, description),))
 
 
+def renamed(error: HoplineError, names: Mapping[str, str]) -> HoplineError:
+    """Name the caller's own arguments where a service has named the fields of its request."""
+    if not error.violations:
+        return error
+    message, violations = error.message, []
+    for theirs, text in error.violations:
+        name, bracket, index = theirs.partition("[")
+        ours = f"{names.get(name, name)}{bracket}{index}"
+        message = message.replace(f"{theirs}: {text}", f"{ours}: {text}")
+        violations.append((ours, text))
+    return HoplineError(
+        error.reason,
+        message,
+        details=error.details,
+        violations=violations,
+        quota=error.quota,
+        retry_after=error.retry_after,
+    )
+
+
 def request_conflict(request_id: str) -> HoplineError:
     """Return the refusal of a `request_id` that stood for other content before."""
     return HoplineError(

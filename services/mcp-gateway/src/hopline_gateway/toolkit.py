@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import mcp.types as t
 from hopline_directory import AgentRecord
-from hopline_rpc.errors import HoplineError, invalid
+from hopline_rpc.errors import HoplineError, invalid, renamed
 
 from hopline_gateway import mesh
 from hopline_gateway.mesh import Caller, Mesh
@@ -68,7 +68,7 @@ class Call:
         try:
             return await mesh.call(method, request, self.caller)
         except HoplineError as error:
-            raise _in_our_names(error, self.names) from error
+            raise renamed(error, self.names) from error
 
     async def wait_rpc(
         self, method: Callable[..., Awaitable[Answer]], request: object, seconds: int, what: str
@@ -79,7 +79,7 @@ class Call:
         try:
             return await self.waits.run(principal, work, seconds, self.report if seconds else None, what)
         except HoplineError as error:
-            raise _in_our_names(error, self.names) from error
+            raise renamed(error, self.names) from error
 
     def text(self, name: str) -> str:
         """Return a text argument; empty when it was left out."""
@@ -110,26 +110,6 @@ class Call:
     def request_id(self) -> str:
         """Return the caller's request id, or a fresh one, under which the call can be repeated safely."""
         return self.text("request_id") or str(uuid.uuid4())
-
-
-def _in_our_names(error: HoplineError, names: Mapping[str, str]) -> HoplineError:
-    """Name the arguments of the tool where a service has named the fields of its request."""
-    if not error.violations:
-        return error
-    message, violations = error.message, []
-    for theirs, text in error.violations:
-        name, bracket, index = theirs.partition("[")
-        ours = f"{names.get(name, name)}{bracket}{index}"
-        message = message.replace(f"{theirs}: {text}", f"{ours}: {text}")
-        violations.append((ours, text))
-    return HoplineError(
-        error.reason,
-        message,
-        details=error.details,
-        violations=violations,
-        quota=error.quota,
-        retry_after=error.retry_after,
-    )
 
 
 Run = Callable[[Call], Awaitable[Result]]

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib import resources
 from typing import Final, NoReturn
 from zoneinfo import ZoneInfo
 
@@ -72,7 +74,8 @@ def read_cron(expression: str, timezone: str) -> Cron:
     """Read an expression; what is wrong with it, or with the zone, is refused by name."""
     fields = expression.split()
     if len(fields) != 5:
-        _refuse(f"has {len(fields)} fields instead of five (minute, hour, day of month, month, day of week)")
+        count = f"{len(fields)} field{'' if len(fields) == 1 else 's'}"
+        _refuse(f"has {count} instead of five (minute, hour, day of month, month, day of week)")
     try:
         hours = CronSim(expression, datetime(2000, 1, 1, tzinfo=UTC)).hours
     except (CronSimError, ValueError, AssertionError) as error:
@@ -87,12 +90,17 @@ def read_cron(expression: str, timezone: str) -> Cron:
 
 
 def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (OSError, ValueError, LookupError):  # a folder, a path, a name that is not there
-        raise invalid(
-            "timezone", f"{name!r} is no time zone; give an IANA name such as Europe/Berlin"
-        ) from None
+    # Not whatever file there is: `localtime` is another zone on another machine, `right/UTC` counts leap
+    # seconds, and where names are found whatever their case, `utc` is one on this machine alone.
+    if name not in _zones():
+        raise invalid("timezone", f"{name!r} is no time zone; give an IANA name such as Europe/Berlin")
+    return ZoneInfo(name)
+
+
+@cache
+def _zones() -> frozenset[str]:
+    """Return all IANA names, wherever the rules themselves are read from."""
+    return frozenset((resources.files("tzdata") / "zones").read_text().split())
 
 
 def _refuse(problem: str) -> NoReturn:
