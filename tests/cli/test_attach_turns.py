@@ -320,6 +320,26 @@ async def test_a_command_may_go_on_in_its_own_trace_with_a_span_of_its_own(
     assert gateway.received[0]["traceparent"] == own
 
 
+@pytest.mark.parametrize("of_many", [False, True])
+async def test_what_a_message_says_of_itself_moves_it_to_no_other_trace(
+    run: Script, gateway: Gateway, *, of_many: bool
+) -> None:
+    def body(traceparent: object) -> str:
+        meta = {"traceparent": traceparent, "session": "ses_other", "progressToken": 1}
+        call = {"name": "ask", "arguments": {"agent": "b", "traceparent": "its own"}, "_meta": meta}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        return json.dumps([message] if of_many else message)
+
+    own = TRACE.replace("b7ad6b7169203331", "00f067aa0ba902b7")
+    other = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+    for claimed, kept in ((own, own), (other, TRACE), (7, TRACE), (None, TRACE)):
+        gateway.received.clear()
+        await run(POST.replace("b'{\"a\": 1}'", f"{body(claimed)!r}.encode()"))
+        [got] = gateway.received
+        assert json.loads(got["body"]) == json.loads(body(kept))
+        assert got["hopline-session"] == "ses_1"
+
+
 @pytest.mark.parametrize(("path", "method", "status"), [("/endpoints", "POST", 404), ("/mcp", "GET", 405)])
 async def test_the_socket_leads_nowhere_else(
     run: Script, gateway: Gateway, path: str, method: str, status: int

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import ssl
@@ -122,7 +123,7 @@ class Bridge:
     async def _post(self, request: web.Request) -> web.StreamResponse:
         if not self._open:
             return _refusal(403, HoplineError("permission_denied", "the session's turn is over"))
-        body = await request.read()
+        body = self._body(await request.read())
         try:
             async with self._upstream.post(body, self._headers(request)) as answer:
                 return await _stream(request, answer)
@@ -142,6 +143,24 @@ class Bridge:
         if traceparent := self._trace(request.headers.get("traceparent", "")):
             headers["traceparent"] = traceparent
         return headers
+
+    def _body(self, body: bytes) -> bytes:
+        """Hold what messages say of their trace to what the header may; the rest is passed on as it is."""
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            return body  # the gateway says what is wrong with it
+        moved = False
+        for message in found if isinstance(found, list) else [found]:
+            params = message.get("params") if isinstance(message, dict) else None
+            meta = params.get("_meta") if isinstance(params, dict) else None
+            if not isinstance(meta, dict) or "traceparent" not in meta:
+                continue
+            claimed = meta["traceparent"]
+            kept = self._trace(claimed if isinstance(claimed, str) else "")
+            moved = moved or kept != claimed
+            meta["traceparent"] = kept
+        return json.dumps(found).encode() if moved else body
 
     def _trace(self, claimed: str) -> str:
         """Let the command go on with a span of its own, but not move to another trace."""
