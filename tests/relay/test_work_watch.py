@@ -33,10 +33,12 @@ class Watch:
             if work is not None and all(getattr(work, name) == value for name, value in fields.items()):
                 return work
             reading = asyncio.ensure_future(self._stream.__anext__())
-            for _ in range(60):
+            for _ in range(1500):
                 if reading.done():
                     break
-                await self._mesh.clock.advance(0.25)
+                # What is written takes real time, and a lease of the clock's must not end over it.
+                await asyncio.sleep(0.002)
+                await self._mesh.clock.advance(0.02)
             assert reading.done(), f"{agent} never is {fields}, but {work}"
             for each in reading.result().agents:
                 self.said[each.agent] = each
