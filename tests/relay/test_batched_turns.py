@@ -12,7 +12,7 @@ from hopline.registry.v1.agent_pb2 import REPLY_MODE_IMPLICIT
 from hopline.relay.v1 import delegation_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_relay.domain.batches import MAX_BATCH, MAX_BATCH_TEXT
-from hopline_relay.turns import ClaimedTurn
+from hopline_relay.turns import ClaimedTurn, TurnEnd
 
 from tests.support.relay_mesh import Caller, RelayMesh, Worker, relay_mesh
 
@@ -362,3 +362,18 @@ async def test_a_message_pulled_from_within_a_batch_goes_on_beside_it(mesh: Rela
     assert await worker.end(turn, "read")
     later = await ada.send(bob)
     assert _ids(await worker.next()) == [later.message_id]
+
+
+async def test_a_worker_that_stops_a_batch_ends_what_each_of_its_turns_has_asked_for(mesh: RelayMesh) -> None:
+    ada, bob, worker = await _pair(mesh)
+    cid = await mesh.agent("cid")
+    sent = [await ada.send(bob) for _ in range(2)]
+    turn = await worker.next()
+    riding = sent[1].deliveries[0].turn_id
+    assert riding != turn.turn_id
+    request = pb.AskRequest(agent=cid.id, text="well?", wait_seconds=0)
+    asked = await mesh.relay.handlers.ask(await worker.principal(), request, turn_id=riding)
+    stopped = TurnEnd(mesh.workspace_id, bob.id, turn.held, worker.epoch, canceled=True)
+    assert await mesh.relay.turns.end(stopped)
+    view = await bob.check(asked.turn.turn_id)
+    assert view.status == pb.TURN_STATUS_CANCELED

@@ -343,6 +343,8 @@ async def test_of_many_ends_at_once_one_counts(
         assert len(thread) == (2 if state(turn) == "completed" else 1)
     worker._read.clear()
     await _slots_are_back(mesh, ada, worker)
+    await until(lambda: not mesh.relay._tool_runs._runs, "the last place")
+    assert not mesh.relay.waits.tool_turns
 
 
 async def test_the_sweep_ends_a_call_that_nobody_has_ended(

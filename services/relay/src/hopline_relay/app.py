@@ -75,8 +75,9 @@ from hopline_relay.sweep import Sweep
 from hopline_relay.takeover import TakeOver
 from hopline_relay.taking import Taking
 from hopline_relay.threads import Threads
+from hopline_relay.tool_offers import ToolOffers
 from hopline_relay.tool_runs import ToolRuns
-from hopline_relay.tools import ToolOffers, Tools
+from hopline_relay.tools import Tools
 from hopline_relay.tunnel import TunnelServicer
 from hopline_relay.tunnel_stream import Tunnels
 from hopline_relay.turns import Turns

@@ -11,13 +11,14 @@ from hopline_rpc.errors import HoplineError
 from sqlalchemy import Connection
 
 from hopline_relay.callers import no_turn
-from hopline_relay.domain.batches import held_by_worker, rides
+from hopline_relay.domain.batches import held_by_worker, leads, rides
 from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.held import CancelOutcome, Held
 from hopline_relay.journal import Journal
 from hopline_relay.store import debting, queues, subtree
+from hopline_relay.store.batches import canceled_with
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
 from hopline_relay.whole import Whole
@@ -68,10 +69,15 @@ class Cancels:
             ended = row.state not in ("queued", "running")
             if not ended and not await self._end(row, fault, actor, tell=tell):
                 continue
-            below = await self.cascade([row], fault, actor, wakes=True)
+            above = {row.id: row}
+            if ended and leads(row):
+                # A worker that stops a batch stops all of it.
+                along = await self._journal.read(partial(canceled_with, row=row))
+                above |= {each.id: each for each in along}
+            below = await self.cascade(list(above.values()), fault, actor, wakes=True)
             if ended:
                 # What it has asked its owner would go on with it.
-                await self._escalations.turns_canceled([row])
+                await self._escalations.turns_canceled(list(above.values()))
             return CancelOutcome(row.state, below) if ended else CancelOutcome("canceled", 1 + below)
         raise HoplineError("unavailable", "the turn keeps changing; try again")
 

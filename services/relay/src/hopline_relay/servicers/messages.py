@@ -21,7 +21,8 @@ from hopline_relay.inbox import Inbox
 from hopline_relay.questions import Question, Questions
 from hopline_relay.sends import Sends
 from hopline_relay.threads import Threads
-from hopline_relay.tools import ToolOffers, Tools
+from hopline_relay.tool_offers import ToolOffers
+from hopline_relay.tools import Tools
 from hopline_relay.view import Views
 
 _DEFAULT_INBOX = 50

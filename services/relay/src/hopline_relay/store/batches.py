@@ -43,6 +43,22 @@ _OF_BATCHES = Statement(
 )
 
 
+_CANCELED_WITH = Statement(
+    select(turns).where(
+        turns.c.workspace_id == bindparam("workspace"),
+        turns.c.batch_id == bindparam("batch"),
+        turns.c.batch_id != EMPTY,
+        turns.c.state == "canceled",
+        turns.c.run_session_id == EMPTY,
+    )
+)
+
+
+def canceled_with(connection: Connection, row: Record) -> Sequence[Record]:
+    """Return what was cancelled of the batch that a turn led."""
+    return _CANCELED_WITH.all(connection, {"workspace": row.workspace_id, "batch": row.id})
+
+
 def waiting_in(
     connection: Connection, workspace_id: str, agent_id: str, session_ids: Sequence[str]
 ) -> dict[str, list[Record]]:
