@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import pytest
 from hopline.registry.v1 import identity_pb2 as pb
 from hopline_cli.attach.credential import LIFE_SECONDS, MintedToken
+from hopline_cli.attach.given import GivenToken
 from hopline_cli.mesh import Mesh
+from hopline_cli.supervise.starting import Pipe
 from hopline_rpc.clock import ManualClock
 from hopline_rpc.errors import HoplineError
 
@@ -113,3 +116,27 @@ async def test_a_refusal_at_the_start_is_told(minted: MintedToken, registry: Reg
     registry.is_down = True
     with pytest.raises(HoplineError, match="no mesh is running"):
         await minted.start()
+
+
+async def test_each_fresh_one_is_told_to_who_works_with_it_through_a_supervisors_pipe(
+    registry: Registry, clock: ManualClock
+) -> None:
+    pipe = Pipe()
+    minted = MintedToken("planner", registry.find, clock, life=600, name="supervise", on_renewed=pipe.write)
+    await minted.start()
+    assert registry.made[0].expires_in_seconds == 600
+    assert registry.made[0].name.startswith("supervise ")
+    gone = asyncio.Event()
+    given = GivenToken(await minted.current())
+    stop = given.follow(os.dup(pipe.reader), gone.set)
+    pipe.started()
+    await clock.advance(300)
+    await clock.advance(300)
+    assert await minted.current() == "t3"
+    pipe.close()
+    await gone.wait()
+    assert await given.current() == "t3"
+    stop()
+    pipe.write("to nobody")
+    await minted.close()
+    assert registry.revoked == ["id2", "id3"]

@@ -33,7 +33,7 @@ class Starter:
 
     async def start(self, wanted: Supervised) -> AttachProcess:
         """Mint a token for the agent and start its worker with it."""
-        pipe = _Pipe()
+        pipe = Pipe()
         token = MintedToken(
             wanted.agent,
             self._find,
@@ -50,7 +50,7 @@ class Starter:
             await token.close()
             raise
 
-    async def _spawn(self, wanted: Supervised, token: MintedToken, pipe: _Pipe) -> AttachProcess:
+    async def _spawn(self, wanted: Supervised, token: MintedToken, pipe: Pipe) -> AttachProcess:
         reader, writer = os.pipe()
         try:
             os.write(writer, (await token.current()).encode() + b"\n")
@@ -90,7 +90,7 @@ class Starter:
 class AttachProcess:
     """A worker that runs."""
 
-    def __init__(self, process: asyncio.subprocess.Process, token: MintedToken, pipe: _Pipe) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, token: MintedToken, pipe: Pipe) -> None:
         self.pid = process.pid
         self._process = process
         self._token = token
@@ -108,7 +108,7 @@ class AttachProcess:
         await self._token.close()
 
 
-class _Pipe:
+class Pipe:
     """Leads to the worker: fresh tokens, and by its end that we are gone, however we end."""
 
     def __init__(self) -> None:
