@@ -38,6 +38,25 @@ async def test_both_ends_of_an_exchange_link_to_each_other(mesh: RelayMesh) -> N
     assert await _transcript(ada, inbox) == [("message_out", "what?"), ("message_in", "that")]
 
 
+async def test_lines_of_a_transcript_are_numbered_from_1_whatever_else_the_workspace_does(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob, eve = await mesh.agent("ada"), await mesh.agent("bob"), await mesh.agent("eve")
+    first = await ada.send(bob)
+    for _ in range(4):
+        await eve.send(bob)
+        await ada.send(bob)
+    request = pb.ReadSessionRequest(session_id=first.deliveries[0].session_id, page_size=2)
+    numbers = []
+    while True:
+        page = await bob.sessions.ReadSession(request)
+        numbers += [entry.seq for entry in page.entries]
+        request.page_token = page.next_page_token
+        if not request.page_token:
+            break
+    assert numbers == [1, 2, 3, 4, 5]
+
+
 async def test_a_session_is_busy_while_a_turn_runs_in_it(mesh: RelayMesh) -> None:
     ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
     await ada.send(bob)

@@ -106,19 +106,24 @@ class Sessions:
         """Return the transcript in order; an agent that is shown an unread message has taken it."""
         size = page_size(request.page_size)
         session, _ = await self._find(principal, request.session_id)
-        query = ("transcript", principal.workspace_id, principal.id, request.session_id)
+        query = ("numbered transcript", principal.workspace_id, principal.id, request.session_id)
         position = self._pager.position(query, request.page_token)
-        after = int(position[0]) if position and isinstance(position[0], int) else 0
+        # Where the page begins in the record, which nobody is shown, and how many entries come before it.
+        after, before = (int(each or 0) for each in position or (0, 0))
         entries = await self._journal.read(
             lambda connection: _transcript(connection, session, after, size + 1)
         )
-        page = fit(self._entry(principal, session, *entry) for entry in entries[:size])
+        page = fit(
+            self._entry(principal, session, before + number, *rest)
+            for number, (_, *rest) in enumerate(entries[:size], start=1)
+        )
         if principal.kind == "agent":
             self._inbox.touch(principal)
             await self._take_shown(principal, entries[: len(page)])
         response = pb.ReadSessionResponse(entries=page)
         if len(entries) > len(page):
-            response.next_page_token = self._pager.token(query, [entries[len(page) - 1][0]])
+            position = [entries[len(page) - 1][0], before + len(page)]
+            response.next_page_token = self._pager.token(query, position)
         return response
 
     async def _take_shown(self, principal: Principal, entries: Sequence[_Entry]) -> None:
@@ -157,7 +162,7 @@ class Sessions:
         self,
         principal: Principal,
         session: Record,
-        ordinal: int,
+        number: int,
         message: Record,
         copy: Record | None,
     ) -> pb.TranscriptEntry:
@@ -174,7 +179,7 @@ class Sessions:
         # A transcript is read by the agent itself, by who opened it and by who may look at the agent.
         dealt = principal.kind == "user" or principal.id in (session.agent_id, message.from_id)
         entry = pb.TranscriptEntry(
-            seq=ordinal,
+            seq=number,
             kind=kind,
             at=to_timestamp(message.created_at),
             text=text,
