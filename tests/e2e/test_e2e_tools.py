@@ -67,7 +67,11 @@ async def test_a_call_whose_mesh_is_killed_comes_to_one_end_and_is_charged_once(
     found = await client.call_tool("bob", "hold", {"text": "tea"}, request_id=key)
     assert (found.status, found.code, found.turn_id) == ("failed", "unavailable", begun(folder)[0])
     assert "may have had effects" in found.error
-    await space.attached(bob, held)
+
+    async def is_back() -> bool:
+        return any(each.available for each in await client.list_tools("bob"))
+
+    await until(is_back, "the worker")
     (folder / "go").touch()
     other = await client.call_tool("bob", "hold", {"text": "milk"})
     assert other.value == "MILK"
