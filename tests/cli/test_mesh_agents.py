@@ -168,7 +168,7 @@ async def test_the_policy_has_to_have_room_for_all_before_one_is_made(rig: Rig) 
     policy = UpdatePolicyRequest(policy=Policy(agents=1), update_mask=FieldMask(paths=["agents"]))
     await rig.admin.workspaces.UpdatePolicy(policy)
     (said,) = await refused(rig, TWO)
-    assert "2 agents are to be made beside 0, and the policy allows 1" in said
+    assert "2 agents are to be made beside 0, and the policy allows 1; start without --config, raise" in said
     assert (await rig.admin.agents.ListAgents(pb.ListAgentsRequest())).agents == []
 
 

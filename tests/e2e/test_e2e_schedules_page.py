@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -81,3 +82,28 @@ def test_every_command_for_webhooks_works_as_it_is_written(page: Page) -> None:
     page.run("hopline webhook add reviewer orders --secret-file orders.secret")
     page.shell(page.block("webhook list"))
     assert json.loads(page.shell("hopline webhook list --json"))["webhooks"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "base", "path"),
+    [
+        (
+            ("--public-url", "https://mesh.example.org"),
+            "https://mesh.example.org",
+            "/reviewer/v1/webhooks/orders",
+        ),
+        (("--single", "reviewer"), "", "/v1/webhooks/orders"),
+    ],
+)
+def test_the_address_of_a_webhook_is_the_one_that_senders_reach_it_by(
+    tmp_path: Path, options: tuple[str, ...], base: str, path: str
+) -> None:
+    with processes(tmp_path) as started:
+        mesh = MeshProcess(started, ".hopline", options=options)
+        mesh.start()
+        page = Page(mesh)
+        page.shell("hopline agent create reviewer")
+        address = (base or mesh.endpoints["gateway"]) + path
+        assert f"POST to {address}\n" in page.shell("hopline webhook add reviewer orders")
+        (listed,) = json.loads(page.shell("hopline webhook list --json"))["webhooks"]
+        assert listed["url"] == address

@@ -267,7 +267,15 @@ async def test_endpoints_are_public_and_come_from_the_settings() -> None:
             "relay": "l:2",
             "quota": "q:3",
             "console": None,
+            "single": False,
         }
+
+
+async def test_endpoints_say_that_paths_have_no_slug_and_not_whose_they_are() -> None:
+    async with running({"single": "weather-agent"}) as rig, rig.http(token="nonsense") as client:
+        answer = await client.get("/endpoints")
+    assert answer.json()["single"] is True
+    assert "weather-agent" not in answer.text
 
 
 async def test_endpoints_follow_what_the_mesh_wrote_and_name_the_public_url(tmp_path: Path) -> None:

@@ -93,6 +93,18 @@ class Mesh:
             self._channels[service] = found
         return cast("grpc.aio.Channel", found)  # all that generated stubs use of one
 
+    async def outside(self) -> discovery.Endpoints:
+        """Return the addresses as the gateway tells them: by the URL that others reach it by.
+
+        A data directory knows only where it listens. Without a gateway, what is known is all there is.
+        """
+        url = self.endpoints.gateway
+        tls = https_context() if url.startswith("https:") else None
+        try:
+            return await discovery.Gateway(url, tls).endpoints() if url else self.endpoints
+        except HoplineError:
+            return self.endpoints
+
     async def close(self) -> None:
         """Close the channels."""
         for channel in self._channels.values():

@@ -312,13 +312,14 @@ def schedule(value: schedule_pb2.Schedule) -> Json:
     }
 
 
-def webhook(value: webhook_pb2.Webhook, gateway: str) -> Json:
-    """Return a webhook with its address; never its secret."""
+def webhook(value: webhook_pb2.Webhook, gateway: str, *, single: bool) -> Json:
+    """Return a webhook with its address; never its secret. `single`: without a slug in the path."""
+    path = value.path[value.path.find("/", 1) :] if single else value.path
     return {
         "agent": party(value.agent),
         "name": value.name,
-        "path": value.path,
-        "url": f"{gateway.rstrip('/')}{value.path}",
+        "path": path,
+        "url": f"{gateway.rstrip('/')}{path}",
         "author": party(value.author),
         "created_at": time(value, "created_at"),
         "rotated_at": time(value, "rotated_at"),

@@ -31,13 +31,17 @@ TokenSource = Callable[[], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the services of a mesh listen. `gateway` and `console` are URLs, the others gRPC targets."""
+    """Where the services of a mesh listen. `gateway` and `console` are URLs, the others gRPC targets.
+
+    `single`: the gateway serves one agent alone, at paths without a slug; only the gateway says so.
+    """
 
     gateway: str = ""
     registry: str = ""
     relay: str = ""
     quota: str = ""
     console: str = ""
+    single: bool = False
 
     def target(self, service: str) -> str:
         """Return the address of `registry`, `relay` or `quota`, or raise `unavailable`."""
@@ -138,7 +142,7 @@ def parse_endpoints(text: str, where: str) -> Endpoints:
     addresses = {name: value for name in names if isinstance(value := found.get(name), str)}
     if not addresses:
         raise HoplineError("unavailable", f"{where} does not list the addresses of a mesh")
-    return Endpoints(**addresses)
+    return Endpoints(**addresses, single=found.get("single") is True)
 
 
 def source(where: str | Path | Source | None = None, env: Mapping[str, str] | None = None) -> Source:

@@ -94,6 +94,8 @@ class Gateway:
     def endpoints(self) -> Mapping[str, Any]:
         """Return where the services of this mesh listen, by name; null where there is none.
 
+        And whether it serves one agent alone, at paths without a slug; which one is nobody's to know.
+
         What was set comes first, then what the data directory says, then the usual ports.
         """
         given, written = self._settings.model_fields_set, self._written()
@@ -102,6 +104,7 @@ class Gateway:
             usual = getattr(self._settings, name) or None
             found[name] = usual if name in given else written.get(name, usual)
         found["gateway"] = self._settings.public_url or self._url
+        found["single"] = bool(self._settings.single)
         return found
 
     def _written(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ async def add(mesh: Mesh, out: Output, agent: Agent, name: Name, secret_file: Se
     from hopline.relay.v1 import webhook_pb2 as pb
 
     made = await mesh.webhooks.AddWebhook(pb.AddWebhookRequest(agent=agent, name=name))
-    found = _shown(mesh, made.webhook)
+    found = (await _shown(mesh, made.webhook))[0]
     out.result({**found, "secret": made.secret}, f"POST to {found['url']}", _kept(secret_file, made.secret))
 
 
@@ -53,7 +53,7 @@ async def list_webhooks(
         page = await mesh.webhooks.ListWebhooks(
             pb.ListWebhooksRequest(agent=agent, page_size=size, page_token=at)
         )
-        return [_shown(mesh, each) for each in page.webhooks], page.next_page_token
+        return await _shown(mesh, *page.webhooks), page.next_page_token
 
     items, rest = await pages(read, limit, cursor)
     columns = [("AGENT", "agent.name"), ("NAME", "name"), ("URL", "url"), ("IN THE NAME OF", "author.name")]
@@ -77,7 +77,7 @@ async def rotate(
 
     request = pb.RotateWebhookRequest(agent=agent, name=name, at_once=at_once)
     made = await mesh.webhooks.RotateWebhook(request)
-    found = _shown(mesh, made.webhook)
+    found = (await _shown(mesh, made.webhook))[0]
     until = found["old_until"]
     old = f"the old secret is valid until {until}" if until else "the old secret is valid no more"
     out.result({**found, "secret": made.secret}, _kept(secret_file, made.secret), old)
@@ -92,10 +92,11 @@ async def remove(mesh: Mesh, out: Output, agent: Agent, name: Name) -> None:
     out.result({"name": name, "removed": True}, f"webhook {name} removed")
 
 
-def _shown(mesh: Mesh, webhook: Any) -> Json:
+async def _shown(mesh: Mesh, *webhooks: Any) -> list[Json]:
     from hopline_cli import shapes
 
-    return shapes.webhook(webhook, mesh.endpoints.gateway)
+    there = await mesh.outside()
+    return [shapes.webhook(each, there.gateway, single=there.single) for each in webhooks]
 
 
 def _kept(path: Path | None, secret: str) -> str:

@@ -130,7 +130,7 @@ def _no_room(agents: Sequence[FileAgent], known: Known) -> Iterator[Problem]:
     if known.room is not None and missing and len(known.agents) + len(missing) > known.room:
         text = (
             f"{len(missing)} agents are to be made beside {len(known.agents)}, and the policy allows"
-            f" {known.room}; raise it with `hopline policy set agents=N`"
+            f" {known.room}; start without --config, raise it with `hopline policy set agents=N`, start again"
         )
         yield Problem(missing[0].place, text)
 
