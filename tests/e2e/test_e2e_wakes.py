@@ -175,8 +175,8 @@ async def test_a_supervisor_that_is_killed_leaves_nothing_running_and_no_token_f
     supervisor = Supervisor(space, tmp_path, bob, command=["sleep", "1000"], idle_seconds=60)
     await space.client(ada).send("bob", "sleep")
     await until(lambda: busy(space, bob), "the turn")
+    await until(lambda: len(supervisor.family) >= 3, "attach, its watchdog and the command")
     family = supervisor.family
-    assert len(family) >= 3  # attach, its watchdog, the command
     supervisor.process.kill()
     await until(lambda: all(ended(pid) for pid in family), "the end of what it has started")
     [token] = await tokens(space, bob)
