@@ -9,6 +9,8 @@ import pytest
 from hopline.registry.v1 import identity_pb2
 from hopline.relay.v1 import schedule_pb2 as pb
 from hopline.relay.v1 import session_pb2
+from hopline_directory.records import AgentRecord
+from hopline_relay import firings
 from hopline_relay.domain.sources import MAX_SCHEDULES
 from hopline_relay.firings import Firings
 from hopline_rpc.clock import from_timestamp
@@ -146,6 +148,36 @@ async def test_a_firing_that_loses_the_race_keeps_no_other_message_back(mesh: Re
     assert (await sending).message_id
     assert len(await mesh.events("schedule.fired")) == 1
     assert (await mesh.usage(ada)).received_today == 1
+
+
+@pytest.mark.parametrize("broken", ["not known here", "raises"])
+async def test_what_cannot_fire_just_now_keeps_no_other_schedule_back(
+    mesh: RelayMesh, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firings, "_MOST", 2)
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    stuck = [await _add(mesh.admin, ada, "*/2 * * * *") for _ in range(3)]
+    made = await _add(mesh.admin, bob)
+    relay = mesh.relay
+    await relay.firings.close()
+    looking = Firings(relay.journal, relay.directory, relay._sends, mesh.clock)
+    known = relay.directory.agent
+
+    def without_ada(workspace_id: str, agent_id: str) -> AgentRecord | None:
+        if agent_id != ada.id:
+            return known(workspace_id, agent_id)
+        if broken == "raises":
+            raise RuntimeError("a row that nobody thought of")
+        return None
+
+    with monkeypatch.context() as patched:
+        patched.setattr(relay.directory, "agent", without_ada)
+        await mesh.clock.advance(201)
+        assert not await looking.fire(), "to be tried again"
+    assert (await _get(mesh.admin, made)).fired == 1
+    assert [(await _get(mesh.admin, each)).fired for each in stuck] == [0, 0, 0]
+    assert await looking.fire()
+    assert [(await _get(mesh.admin, each)).fired for each in stuck] == [1, 1, 1]
 
 
 async def test_a_paused_schedule_fires_no_more_and_a_resumed_one_from_now_on(mesh: RelayMesh) -> None:

@@ -111,15 +111,27 @@ class Firings:
         return _LOOK_SECONDS if due is None else min(_LOOK_SECONDS, max(0.0, due - self._clock.now()))
 
     async def fire(self) -> bool:
-        """Fire whatever is due; False: something has to be tried again."""
+        """Fire whatever is due; False: something has to be tried again, which keeps nothing else back."""
+        done, last = True, None
         while True:
             now = self._clock.now()
-            look = partial(scheduling.due, now=now, ahead=now + _SET_BACK_SECONDS, most=_MOST)
+            ahead = now + _SET_BACK_SECONDS
+            look = partial(scheduling.due, now=now, ahead=ahead, most=_MOST, after=last)
             rows = await self._journal.read(look)
-            if not all(await asyncio.gather(*(self._treat(row, now) for row in rows))):
-                return False
+            done = all(await asyncio.gather(*(self._try(row, now) for row in rows))) and done
             if len(rows) < _MOST:
-                return True
+                return done
+            last = rows[-1]
+
+    async def _try(self, row: Record, now: float) -> bool:
+        """Treat one; what goes wrong with it is its own."""
+        try:
+            return await self._treat(row, now)
+        except HoplineError as error:
+            log.warning("schedule %s fires later: %s", row.id, error.message)
+        except Exception:
+            log.exception("schedule %s cannot be fired just now", row.id)
+        return False
 
     async def _treat(self, row: Record, now: float) -> bool:
         """Fire one, or say why not; False: try again."""

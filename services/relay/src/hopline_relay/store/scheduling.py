@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from hopline_rpc.clock import rfc3339
-from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, or_, select, tuple_, update
 
 from hopline_relay.domain.sources import Firing
 from hopline_relay.domain.values import MESH, Actor
@@ -20,14 +20,16 @@ Key = tuple[str, str]
 
 _ONE: Final = (schedules.c.workspace_id == bindparam("workspace"), schedules.c.id == bindparam("schedule"))
 _FIND: Final = Statement(select(schedules).where(*_ONE))
+_ORDER: Final = (schedules.c.due_at, schedules.c.workspace_id, schedules.c.id)
 # `set_at` in the future: the clock was set back since, and what was worked out then may be far away.
 _DUE: Final = Statement(
     select(schedules)
     .where(
         schedules.c.due_at.is_not(None),
         or_(schedules.c.due_at <= bindparam("now"), schedules.c.set_at > bindparam("ahead")),
+        tuple_(*_ORDER) > tuple_(bindparam("at"), bindparam("workspace"), bindparam("schedule")),
     )
-    .order_by(schedules.c.due_at)
+    .order_by(*_ORDER)
     .limit(bindparam("most"))
 )
 _TAKE: Final = Statement(
@@ -112,9 +114,16 @@ def newest(
     return connection.execute(query).all()
 
 
-def due(connection: Connection, now: float, ahead: float, most: int) -> Sequence[Record]:
-    """Return those whose time has come, the longest due first, and those set by a clock that was `ahead`."""
-    return _DUE.all(connection, {"now": now, "ahead": ahead, "most": most})
+def due(
+    connection: Connection, now: float, ahead: float, most: int, after: Record | None
+) -> Sequence[Record]:
+    """Return those whose time has come, the longest due first, and those set by a clock that was `ahead`.
+
+    Of these those behind `after`, if one is given.
+    """
+    behind = (after.due_at, after.workspace_id, after.id) if after is not None else (-1.0, "", "")
+    values = dict(zip(("at", "workspace", "schedule"), behind, strict=True))
+    return _DUE.all(connection, {**values, "now": now, "ahead": ahead, "most": most})
 
 
 def next_due(connection: Connection) -> float | None:
