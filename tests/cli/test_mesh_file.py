@@ -177,7 +177,7 @@ agents:
             "mesh.yaml:1: public_url must be a URL such as https://",
         ),
         ("settings:\n  a: 1\n  a: 2", "mesh.yaml:3: 'a' stands in settings twice"),
-        ("a: 1\n---\nb: 2", "mesh.yaml:2: "),
+        ("a: 1\n---\nb: 2", "mesh.yaml:2: expected a single document in the stream, but found another"),
         ("agents: " + "[" * 2000, "mesh.yaml:1: is nested too deeply"),
         ("a: \x07", "mesh.yaml:1: the character .* is not allowed"),
     ],

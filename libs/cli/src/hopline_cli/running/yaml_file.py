@@ -42,7 +42,9 @@ class YamlFile:
             self.root = yaml.compose(text, Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            self.note(mark.line + 1 if mark else 1, error.problem or "is not YAML")
+            # Only both together say what is wrong: "expected a single document", "but found another one".
+            said = ", ".join(filter(None, (error.context, error.problem)))
+            self.note(mark.line + 1 if mark else 1, said or "is not YAML")
         except yaml.reader.ReaderError as error:
             before = text[: error.position] if isinstance(error.position, int) else ""
             self.note(before.count("\n") + 1, f"the character {error.character!r} is not allowed in YAML")
