@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from hopline_quota.domain.values import (
+    FROM_OUTSIDE,
     Admitted,
     Begin,
     Decision,
@@ -95,7 +96,7 @@ class Desk:
             workspace_id=workspace,
             kind=kind,
             sender_id=sender,
-            by_person=by_person or kind is Kind.PERSON,
+            by_person=by_person or kind in FROM_OUTSIDE,
             recipients=tuple(Recipient(each, f"{key}/{each}" if turns else "") for each in recipients),
             cause_turn_id=cause,
             new_root_id=new_root or f"root of {key}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hopline_quota.domain.values import (
+    FROM_OUTSIDE,
     DaySum,
     EndKind,
     Item,
@@ -129,7 +130,7 @@ class Model:
 
     def place(self, item: Item) -> tuple[int, str, bool]:
         """Return depth, root, and whether the root is opened."""
-        if item.kind is Kind.PERSON:
+        if item.kind in FROM_OUTSIDE:
             return 0, item.new_root_id, True
         if item.kind is Kind.ANSWER:
             return item.answer_depth, item.answer_root_id, False
@@ -149,7 +150,11 @@ class Model:
         if price and self.deposited - self.charged() < price * len(item.recipients):
             found.add("credits_exhausted")
         if item.kind is not Kind.START:
-            return found if item.kind is Kind.PERSON else set()
+            if item.kind is Kind.SOURCE and any(
+                self.queued(agent) + 1 > limits.inbox_backlog for agent, _ in item.recipients
+            ):
+                found.add("inbox_full")
+            return found if item.kind in FROM_OUTSIDE else set()
         depth, root, _ = self.place(item)
         if depth > limits.max_depth:
             found.add("depth_exceeded")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from hopline_quota.domain.values import DaySum, Kind, Record
+from hopline_quota.store import CountersLostError
 
 from tests.quota.builders import DAY, LIMITS, NOON, Desk, admitted, refused
 
@@ -162,6 +163,9 @@ async def test_a_clock_that_was_far_ahead_for_a_moment_does_not_hold_the_days_up
     desk.clock.wall += 1000 * DAY
     admitted(await desk.start("a", "b", limits=limits))
     desk.clock.wall -= 1000 * DAY
+    with pytest.raises(CountersLostError):
+        await desk.start("a", "b", limits=limits)  # what was charged here before stands in the record alone
+    await desk.seed(2)
     assert admitted(await desk.start("a", "b", limits=limits)).day == "2025-12-01"
     refusal = refused(await desk.start("a", "b", limits=limits), "quota_exceeded")
     assert refusal.resets_at == MIDNIGHT + DAY
@@ -175,6 +179,25 @@ async def test_what_was_charged_on_a_day_still_counts_when_that_day_comes_again(
     assert admitted(await desk.start("a", "b", limits=limits)).day == "2025-12-01"
     desk.clock.advance(2 * DAY)
     refused(await desk.start("a", "b", limits=limits), "quota_exceeded")
+
+
+async def test_a_day_of_a_clock_that_was_ahead_pushes_no_earlier_one_out_of_the_record(desk: Desk) -> None:
+    limits = LIMITS._replace(sent_per_day=1)
+    days = [DaySum("ws", "a", day, sent=1, received=0) for day in ("2025-11-30", "2025-12-01", "2025-12-03")]
+    await desk.seed(2, Record(days=tuple(days)))
+    refused(await desk.start("a", "b", limits=limits), "quota_exceeded")
+
+
+async def test_what_was_charged_before_a_clock_went_days_ahead_and_came_back_is_counted(desk: Desk) -> None:
+    admitted(await desk.start("a", "b"))
+    desk.clock.wall += 3 * DAY
+    admitted(await desk.start("a", "b"))
+    desk.clock.wall -= 3 * DAY
+    with pytest.raises(CountersLostError):
+        await desk.usage("a")
+    days = [DaySum("ws", "a", day, sent=2, received=0) for day in ("2025-11-30", "2025-12-01", "2025-12-03")]
+    await desk.seed(2, Record(days=tuple(days)))
+    assert (await desk.usage("a")).sent_today == 2
 
 
 @pytest.mark.parametrize("day", ["2025-11-29", "2025-11-30", "2025-12-01"])

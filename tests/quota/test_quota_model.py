@@ -19,7 +19,7 @@ from hopline_quota.domain.values import (
     Settlement,
     Waiting,
 )
-from hopline_quota.store import Store
+from hopline_quota.store import CountersLostError, Store
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -108,10 +108,10 @@ class Machine(RuleBasedStateMachine):
             )
         )
 
-    @rule(recipients=several, price=prices)
-    def person_sends(self, recipients: list[str], price: int) -> None:
+    @rule(recipients=several, price=prices, kind=st.sampled_from([Kind.PERSON, Kind.SOURCE]))
+    def comes_from_outside(self, recipients: list[str], price: int, kind: Kind) -> None:
         limits = TIGHT._replace(turn_price=price)
-        self.admit(self.desk.item("alice", *recipients, kind=Kind.PERSON, limits=limits))
+        self.admit(self.desk.item("alice", *recipients, kind=kind, limits=limits))
 
     @rule(amount=st.integers(1, 9))
     def somebody_pays_in(self, amount: int) -> None:
@@ -200,9 +200,17 @@ class Machine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 300.0, 90_000.0]))
     def wall_clock_is_set_back(self, seconds: float) -> None:
         self.clock.wall -= seconds
+        try:
+            self.run(self.desk.usage(AGENTS[0], window=40))
+        except CountersLostError:
+            # Set back by days, to one whose counters have gone: the record knows it.
+            self.seed_again()
 
     @rule()
     def counters_are_lost_and_seeded(self) -> None:
+        self.seed_again()
+
+    def seed_again(self) -> None:
         self.model.lose_what_is_open()
         assert self.run(self.desk.seed(self.desk.epoch + 1, self.model.record()))[0]
 

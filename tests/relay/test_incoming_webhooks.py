@@ -244,17 +244,22 @@ async def test_a_removed_webhook_takes_nothing_and_what_had_not_begun_is_withdra
     assert (await refusal(mesh.admin.webhooks.RemoveWebhook(again))).reason == "not_found"
 
 
-async def test_deliveries_pass_all_rails_but_credits_whose_refusal_is_in_the_log(mesh: RelayMesh) -> None:
+async def test_deliveries_pass_all_rails_but_credits_and_the_backlog_whose_refusals_are_in_the_log(
+    mesh: RelayMesh,
+) -> None:
     ada = await mesh.agent("ada")
     secret = await _add(mesh.admin, ada)
-    await mesh.policy(received_per_day=1, inbox_backlog=1, pair_budget="1/300s", root_turns=1)
+    await mesh.policy(received_per_day=1, inbox_backlog=3, pair_budget="1/300s", root_turns=1)
     for number in range(3):
         await _deliver(mesh, secret, f"event {number}")
+    # Nobody sits at the other end who would stop: what waits for an agent has its bound here too.
+    assert (await refusal(_deliver(mesh, secret, "one more"))).reason == "inbox_full"
+    await mesh.policy(inbox_backlog=10)
     await mesh.policy(credits="1")
     assert (await refusal(_deliver(mesh, secret, "one more"))).reason == "credits_exhausted"
     await mesh.relay.refusals.drained()
-    (event,) = await mesh.events("message.refused")
-    assert (event.actor_kind, event.actor_name) == ("webhook", "orders")
+    for event in await mesh.events("message.refused"):
+        assert (event.actor_kind, event.actor_name) == ("webhook", "orders")
     await mesh.deposit("5")
     assert (await _deliver(mesh, secret, "one more")).turn_id
 

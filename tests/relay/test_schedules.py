@@ -230,9 +230,9 @@ async def test_a_paused_agent_gets_no_firing_and_the_log_says_so_once(mesh: Rela
     assert not fired.HasField("problem")
 
 
-async def test_a_firing_passes_all_rails_but_credits(mesh: RelayMesh) -> None:
+async def test_a_firing_passes_all_rails_but_credits_and_the_backlog(mesh: RelayMesh) -> None:
     ada = await mesh.agent("ada")
-    await mesh.policy(received_per_day=1, inbox_backlog=1, pair_budget="1/300s", root_turns=1)
+    await mesh.policy(received_per_day=1, inbox_backlog=4, pair_budget="1/300s", root_turns=1)
     made = await _add(mesh.admin, ada)
     for time in range(3):
         await _fires(mesh, made, 300, time + 1)
@@ -244,6 +244,8 @@ async def test_a_firing_passes_all_rails_but_credits(mesh: RelayMesh) -> None:
     assert event.agent_id == ada.id
     await mesh.deposit("10")
     await _fires(mesh, made, 300, 4)
+    await mesh.clock.advance(300)
+    assert (await _when(mesh, made, "skipped", 2)).problem.code == "inbox_full"
 
 
 async def test_its_authors_loss_of_the_role_stops_it_and_who_resumes_it_takes_it_over(

@@ -176,6 +176,10 @@ class QuotaModel:
         elif item.kind is Kind.PERSON:
             passes = isinstance(decision, Admitted)
             require(passes != self._too_dear(item), f"a person, with credit or without: {decision}")
+        elif item.kind is Kind.SOURCE:
+            full = any(self._waiting(each.agent_id) >= item.limits.inbox_backlog for each in item.recipients)
+            passes = isinstance(decision, Admitted)
+            require(passes != (full or self._too_dear(item)), f"from outside, full {full}: {decision}")
         else:
             require(isinstance(decision, Admitted), f"an answer was refused: {decision}")
         if isinstance(decision, Refusal):
@@ -248,7 +252,7 @@ class QuotaModel:
         limits = item.limits
         if self.received[agent, self.today()] >= limits.received_per_day:
             sure.add("quota_exceeded")
-        if sum(1 for owner in self.queued.values() if owner == agent) >= limits.inbox_backlog:
+        if self._waiting(agent) >= limits.inbox_backlog:
             sure.add("inbox_full")
         if limits.pair_budget:
             least, most = self._stamps(item.sender_id, agent, limits.pair_window_seconds)
@@ -256,6 +260,9 @@ class QuotaModel:
                 sure.add("pair_budget_exceeded")
             if most >= limits.pair_budget:
                 possible.add("pair_budget_exceeded")
+
+    def _waiting(self, agent: str) -> int:
+        return sum(1 for owner in self.queued.values() if owner == agent)
 
     def _charge(self, item: Item, admitted: Admitted) -> None:
         now = self.clock.monotonic()

@@ -8,7 +8,7 @@ from typing import Final
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
 
-from hopline_quota.domain.values import Decision, Item, Kind, Refusal, Settlement
+from hopline_quota.domain.values import FROM_OUTSIDE, Decision, Item, Refusal, Settlement
 from hopline_quota.store import Store
 
 Verify = Callable[[str], Principal]
@@ -53,4 +53,4 @@ class Admission:
             return _NOT_SENDER
         if subject.kind == "user":
             return item._replace(by_person=True)
-        return _NOT_PERSON if item.kind is Kind.PERSON else item
+        return _NOT_PERSON if item.kind in FROM_OUTSIDE else item

@@ -220,11 +220,13 @@ class Starts:
         draft: Draft, outgoing: Outgoing, standing: Standing, limits: quota_pb.Limits, now: float
     ) -> quota_pb.AdmitItem:
         principal = draft.principal
-        person = principal.kind == "user"
+        kind = quota_pb.ADMIT_KIND_START
+        if principal.kind == "user":
+            kind = quota_pb.ADMIT_KIND_SOURCE if draft.source is not None else quota_pb.ADMIT_KIND_PERSON
         return quota_pb.AdmitItem(
             key=f"{outgoing.workspace_id}/{outgoing.sender.id}/{draft.request_id or outgoing.id}",
             workspace_id=outgoing.workspace_id,
-            kind=quota_pb.ADMIT_KIND_PERSON if person else quota_pb.ADMIT_KIND_START,
+            kind=kind,
             sender_id=outgoing.sender.id,
             subject_assertion=assertion_of(principal, now),
             recipients=[

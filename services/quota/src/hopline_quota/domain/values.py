@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Kind(Enum):
@@ -16,6 +16,13 @@ class Kind(Enum):
     # A person's own message: counted for those who receive it, refused for credits alone, opens a root at
     # depth 0.
     PERSON = "person"
+    # A firing of a schedule, or a delivery to a webhook: as a person's message, but refused for a full
+    # inbox too. Nobody sits there who would stop.
+    SOURCE = "source"
+
+
+FROM_OUTSIDE: Final = frozenset({Kind.PERSON, Kind.SOURCE})
+"""What runs at depth 0, under a root of its own."""
 
 
 class Limits(NamedTuple):

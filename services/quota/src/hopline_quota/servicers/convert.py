@@ -38,6 +38,7 @@ _KINDS: Final = {
     pb.ADMIT_KIND_START: Kind.START,
     pb.ADMIT_KIND_ANSWER: Kind.ANSWER,
     pb.ADMIT_KIND_PERSON: Kind.PERSON,
+    pb.ADMIT_KIND_SOURCE: Kind.SOURCE,
 }
 _ENDS: Final = {
     pb.END_KIND_ENDED: EndKind.ENDED,
@@ -62,7 +63,7 @@ def item(entry: pb.AdmitItem) -> Item:
         entry.workspace_id,
         _KINDS[entry.kind],
         entry.sender_id,
-        entry.kind == pb.ADMIT_KIND_PERSON,
+        entry.kind in (pb.ADMIT_KIND_PERSON, pb.ADMIT_KIND_SOURCE),
         tuple([Recipient(each.agent_id, each.turn_id) for each in entry.recipients]),
         entry.cause_turn_id,
         entry.new_root_id,

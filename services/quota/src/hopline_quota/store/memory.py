@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from hopline_quota.domain import cause, days, rails
 from hopline_quota.domain.cause import Standing
 from hopline_quota.domain.values import (
+    FROM_OUTSIDE,
     Admitted,
     Balance,
     Begin,
@@ -77,6 +78,8 @@ class MemoryStore:
         self._epoch = 0
         self._day = 0
         self._day_text = ""
+        # The first day whose counters are whole: those before the day's yesterday go.
+        self._whole_from = 0
         self._workspaces: dict[str, Workspace] = {}
         self._charges: dict[str, _Charge] = {}
         # What each workspace has paid in: from the ledger, and no part of what a seed replaces.
@@ -197,6 +200,10 @@ class MemoryStore:
     def _moment(self) -> _Moment:
         now, wall = self._clock.monotonic(), self._clock.now()
         self._reach_day(wall)
+        if self._day < self._whole_from:
+            # The clock was days ahead and is back: what was charged on this day stands in the record alone.
+            self._epoch = 0
+            raise CountersLostError
         if now >= self._next_sweep:
             self._sweep_one(now)
         return _Moment(now, wall, self._day, self._day_text, days.end_of(self._day))
@@ -210,6 +217,7 @@ class MemoryStore:
         day = min(max(self._day, known, today), today + 1)
         if day != self._day:
             self._day, self._day_text = day, days.write_day(day)
+            self._whole_from = max(self._whole_from, day - 1)
 
     def _sweep_one(self, now: float) -> None:
         """Sweep one workspace of many: each has its turn about once a minute, and no call pays for all."""
@@ -244,6 +252,8 @@ class MemoryStore:
         refusal = None
         if item.kind is Kind.START:
             refusal = self._refusal(workspace, item, admitted, turns, moment)
+        elif item.kind is Kind.SOURCE:
+            refusal = self._flooded(workspace, item)
         if refusal is None and limits.turn_price and item.kind is not Kind.ANSWER:
             left = self._balance(item.workspace_id, workspace).left
             refusal = rails.over_credits(left, turns, limits)
@@ -255,7 +265,7 @@ class MemoryStore:
     def _place(self, workspace: Workspace, item: Item, moment: _Moment) -> Admitted:
         """Work out where the item would run, before anything is checked."""
         day = moment.day_text
-        if item.kind is Kind.PERSON:
+        if item.kind in FROM_OUTSIDE:
             return Admitted(0, item.new_root_id, True, day, "")
         if item.kind is Kind.ANSWER:
             root_id = item.answer_root_id or item.new_root_id
@@ -290,6 +300,15 @@ class MemoryStore:
                 or rails.over_pair(agent_id, _pair_frees_at(workspace, item, agent_id, moment), limits)
             )
             if refusal is not None:
+                return refusal
+        return None
+
+    def _flooded(self, workspace: Workspace, item: Item) -> Refusal | None:
+        """Ask the one rail that holds back what nobody sits at: what waits already."""
+        for agent_id, turn_id in item.recipients:
+            agent = workspace.agents.get(agent_id)
+            queued = agent.queued if agent is not None and turn_id else 0
+            if refusal := rails.over_backlog(agent_id, queued, item.limits):
                 return refusal
         return None
 
@@ -383,10 +402,12 @@ class MemoryStore:
         """Add up the days; the store's day goes on to the latest of them, as far as the clock lets it."""
         sums = [(days.read_day(entry.day), entry) for entry in record.days]
         self._reach_day(self._clock.now(), max((number for number, _ in sums), default=0))
+        self._whole_from = self._day - 1
         for number, entry in sums:
             if number < self._day - 1:
                 continue
-            day = self._workspace(entry.workspace_id).day(number)
+            # Later days too, of a clock that was ahead: they come again, and push out none before them.
+            day = self._workspace(entry.workspace_id).days.setdefault(number, Day())
             day.sent[entry.agent_id] = day.sent.get(entry.agent_id, 0) + entry.sent
             day.received[entry.agent_id] = day.received.get(entry.agent_id, 0) + entry.received
             day.sent_by_all += entry.sent
