@@ -89,8 +89,8 @@ async def test_every_statement_goes_through_an_index(
         await _everything(mesh)
     finally:
         event.remove(engine, "before_cursor_execute", remember)
-    # Lists differ in length alone.
-    looked = {re.sub(r"\?(, \?)+", "?, ?", one) for one in seen}
+    # Lists differ in length alone; what is compared in one go is no list.
+    looked = {re.sub(r"(?<=IN \()\?(, \?)+", "?, ?", one) for one in seen}
     looked = {one for one in looked if one.startswith(("SELECT", "UPDATE", "DELETE"))}
     assert len(looked) > 60
     bad = []

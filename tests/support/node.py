@@ -75,7 +75,7 @@ def _install() -> None:
     done = subprocess.run(
         words,
         cwd=TREE,
-        env={**os.environ, "PATH": f"{_NODEJS / 'bin'}{os.pathsep}{os.environ['PATH']}"},
+        env=_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -86,3 +86,12 @@ def _install() -> None:
         raise RuntimeError(
             f"the npm packages of {WANTED} could not be installed:\n{done.stdout}{done.stderr}"
         )
+
+
+def _environment() -> dict[str, str]:
+    """Return ours, with this Node.js first, and the certificates that everything else here trusts."""
+    given = {**os.environ, "PATH": f"{_NODEJS / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    given.setdefault("NODE_USE_SYSTEM_CA", "1")
+    if certificates := os.environ.get("SSL_CERT_FILE"):
+        given.setdefault("NODE_EXTRA_CA_CERTS", certificates)
+    return given
