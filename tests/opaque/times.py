@@ -3,7 +3,8 @@
 Two clocks are read around each call: the caller's, which sees what an outsider sees, and the processor time
 of the mesh, which sees work alone however busy the machine is. No duration is judged by itself, only against
 those of the reference that never existed, taken in between on the same connection. A difference counts when
-it is both improbable by chance and large, and when it is there again in fresh samples, twice.
+it is both improbable by chance and large, and when it is there again in fresh samples, each time in twice as
+many: a small difference that is real is improbable by chance too, and only many samples say how small it is.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from tests.opaque.questions import Question
 # The share of the control's typical time by which another must differ.
 LARGE = 0.10
 _CONTROL = "never there"
-FIRST, _SURE = 12, 100
+FIRST = 12
+_CONFIRMATIONS = (100, 200, 400)
 _SUSPICIOUS, _CERTAIN = 0.02, 1e-4
-_CONFIRMATIONS = 2
 # It rests when it works less than this between two looks.
 _LOOK_SECONDS, _REST = 0.001, 0.0001
 
@@ -42,8 +43,8 @@ async def leaks(question: Question, pid: int, first: int = FIRST) -> dict[str, t
     for why in suspects:
         pair = {name: question.references[name] for name in (why, _CONTROL)}
         still = [True, True]
-        for _ in range(_CONFIRMATIONS):
-            again = await _samples(question, pair, _SURE, shuffler, pid)
+        for rounds in _CONFIRMATIONS:
+            again = await _samples(question, pair, rounds, shuffler, pid)
             seen = _differences(again, why, LARGE, _CERTAIN)
             still = [old and new for old, new in zip(still, seen, strict=True)]
             if not any(still):
