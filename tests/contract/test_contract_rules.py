@@ -10,6 +10,7 @@ from tests.contract.walk import METHODS, PATHS, SERVICES, Method
 each_method = pytest.mark.parametrize("method", METHODS, ids=PATHS)
 
 NEEDED = {
+    "hopline.hooks.v1.HookService",
     "hopline.quota.v1.AdmissionService",
     "hopline.quota.v1.CreditService",
     "hopline.quota.v1.UsageService",

@@ -33,6 +33,8 @@ POLICY_KEYS = {
     "queue_seconds",
     "retention_days",
     "credits",
+    "redact_credentials",
+    "evidence_required",
 }
 
 

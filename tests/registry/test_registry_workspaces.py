@@ -26,7 +26,9 @@ from hopline.registry.v1.workspace_pb2 import (
 )
 from hopline_directory import ADMIN, OPERATOR, VIEWER
 from hopline_registry.domain.policies import KEYS, PRESETS
+from hopline_registry.store.schema import policies
 from hopline_rpc.errors import HoplineError
+from sqlalchemy import create_engine, update
 
 from tests.registry.builders import Caller, Rig, refusal
 
@@ -139,6 +141,8 @@ async def test_the_default_policy_has_the_figures_of_the_rails(rig: Rig) -> None
         "retention_days": 0,
         "batch_inbox": False,
         "require_isolation": False,
+        "redact_credentials": False,
+        "evidence_required": False,
     }
 
 
@@ -409,3 +413,17 @@ async def test_names_of_any_letters_do_not_break_the_pages(rig: Rig) -> None:
         if not token:
             break
     assert set(names) < set(seen)
+
+
+async def test_a_policy_from_before_a_key_was_known_has_its_default_and_can_be_changed(rig: Rig) -> None:
+    await rig.registry.close()
+    engine = create_engine(f"sqlite:///{rig.folder / 'registry.db'}")
+    with engine.begin() as connection:
+        older = {key: value for key, value in PRESETS["default"].items() if key != "evidence_required"}
+        connection.execute(update(policies).values({"keys": {**older, "max_depth": 7, "preset": "custom"}}))
+    engine.dispose()
+    again = await rig.reopen()
+    found = await policy_of(again.admin)
+    assert (found.max_depth, found.evidence_required) == (7, False)
+    assert (await set_policy(again.admin, evidence_required=True)).evidence_required
+    await again.registry.close()

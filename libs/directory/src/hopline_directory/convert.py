@@ -196,6 +196,8 @@ def policy_record(policy: workspace_pb2.Policy) -> Policy:
         retention_days=policy.retention_days,
         batch_inbox=policy.batch_inbox,
         require_isolation=policy.require_isolation,
+        redact_credentials=policy.redact_credentials,
+        evidence_required=policy.evidence_required,
     )
 
 

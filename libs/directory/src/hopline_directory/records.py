@@ -136,3 +136,5 @@ class Policy:
     retention_days: int
     batch_inbox: bool
     require_isolation: bool
+    redact_credentials: bool = False
+    evidence_required: bool = False

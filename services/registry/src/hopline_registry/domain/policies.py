@@ -29,6 +29,8 @@ _DEFAULT: Final[Mapping[str, Value]] = {
     "retention_days": 0,
     "batch_inbox": False,
     "require_isolation": False,
+    "redact_credentials": False,
+    "evidence_required": False,
 }
 _DIFFERENCES: Final[Mapping[str, Mapping[str, Value]]] = {
     "default": {},
@@ -41,6 +43,11 @@ PRESETS: Final[Mapping[str, Mapping[str, Value]]] = {
     name: {"preset": name, **_DEFAULT, **differences} for name, differences in _DIFFERENCES.items()
 }
 KEYS: Final = tuple(_DEFAULT)
+
+
+def complete(stored: Mapping[str, Value]) -> dict[str, Value]:
+    """Return a policy with the defaults of the keys that came after it was stored."""
+    return {**_DEFAULT, **stored}
 
 
 def changed(policy: Mapping[str, Value], wanted: Mapping[str, Value]) -> dict[str, Value]:

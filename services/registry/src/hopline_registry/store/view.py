@@ -13,6 +13,7 @@ from hopline_directory.convert import agent_message, user_message, workspace_mes
 from hopline_rpc.clock import to_timestamp
 from sqlalchemy import Connection, select
 
+from hopline_registry.domain.policies import complete
 from hopline_registry.store import agents, feed, schema, tokens
 from hopline_registry.store.people import user_record
 
@@ -36,7 +37,7 @@ def _workspaces(conn: Connection) -> Iterator[Change]:
         record = WorkspaceRecord(row.workspace_id, row.name, row.created_at)
         yield Change(workspace_id=record.id, workspace=workspace_message(record))
     for workspace_id, keys in conn.execute(select(schema.policies)):
-        yield Change(workspace_id=workspace_id, policy=json_format.ParseDict(keys, Policy()))
+        yield Change(workspace_id=workspace_id, policy=json_format.ParseDict(complete(keys), Policy()))
 
 
 def _people(conn: Connection) -> Iterator[Change]:

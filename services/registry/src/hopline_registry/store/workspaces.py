@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hopline_directory import WorkspaceRecord
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from hopline_registry.domain.policies import Value
+from hopline_registry.domain.policies import Value, complete
 from hopline_registry.store.schema import policies, workspaces
 
 
@@ -49,7 +49,7 @@ def count_workspaces(conn: Connection) -> int:
 def policy_of(conn: Connection, workspace_id: str) -> dict[str, Value]:
     """Return a workspace's limits by key, `preset` among them."""
     query = select(policies.c["keys"]).where(policies.c.workspace_id == workspace_id)
-    return dict(conn.execute(query).scalar_one())
+    return complete(conn.execute(query).scalar_one())
 
 
 def add_policy(conn: Connection, workspace_id: str, keys: Mapping[str, Value]) -> None:
