@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ import pytest
 from hopline_cli.running.config import UpConfig, read_config
 from hopline_cli.running.datadir import DataDirectory
 from hopline_cli.running.problems import raise_all
+from hopline_cli.running.services import installed
 from hopline_cli.running.up import EmbeddedMesh
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.service import Wiring
+from hopline_rpc.settings import setting_names
 
 from tests.cli.conftest import UpProcess
 
@@ -273,10 +275,10 @@ async def test_when_one_cannot_start_those_before_it_are_closed(tmp_path: Path, 
 # --- the config file -----------------------------------------------------------------------------
 
 
-def config_of(tmp_path: Path, text: str) -> UpConfig:
+def config_of(tmp_path: Path, text: str, known: Collection[str] | None = None) -> UpConfig:
     file = tmp_path / "mesh.yaml"
     file.write_text(text)
-    found = read_config(file)
+    found = read_config(file, known)
     raise_all(found.problems)
     return found
 
@@ -310,6 +312,28 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
 def test_what_is_wrong_in_the_file_is_named_by_line(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(HoplineError, match=complaint):
         config_of(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (
+            "settings:\n  log_levle: info",
+            r"mesh.yaml:2: there is no setting 'log_levle'; did you mean 'log_level'",
+        ),
+        ("settings: {colour: red}", r"there is no setting 'colour'; it is named as in HOPLINE_"),
+        ("settings: {bind: 'x:1'}", r"mesh.yaml:1: bind is not set here: .* `listen`"),
+    ],
+)
+def test_a_setting_that_no_service_has_is_named_by_line(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(HoplineError, match=complaint):
+        config_of(tmp_path, text, setting_names())
+
+
+def test_every_setting_of_an_installed_service_may_stand_in_the_file(tmp_path: Path) -> None:
+    installed()
+    text = "settings: {log_level: debug, escalation_seconds: 60, webhook_private: true, public_url: ''}"
+    assert len(config_of(tmp_path, text, setting_names()).settings) == 4
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -87,5 +87,15 @@ class ServiceSettings(BaseSettings):
             raise HoplineError("invalid_argument", "bad settings: " + "; ".join(lines)) from None
 
 
+def setting_names() -> list[str]:
+    """Return the names of all settings of the services that were imported, as in a mesh's file."""
+    kinds, names = [ServiceSettings], set[str]()
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        names |= kind.model_fields.keys()
+    return sorted(names)
+
+
 def _name(location: tuple[int | str, ...]) -> str:
     return "_".join(str(part) for part in location).upper()

@@ -7,7 +7,8 @@ agents: {concierge: {connections: {weather: {agent: weather-agent}}}, weather-ag
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,8 +36,11 @@ class UpConfig:
     problems: tuple[Problem, ...] = ()
 
 
-def read_config(path: Path | None) -> UpConfig:
-    """Read the file; what is wrong with it is in `problems`, each with file and line."""
+def read_config(path: Path | None, known: Collection[str] | None = None) -> UpConfig:
+    """Read the file; what is wrong with it is in `problems`, each with file and line.
+
+    `known`: the settings that there are, where that is known.
+    """
     if path is None:
         return UpConfig()
     from hopline_cli.running.mesh_file import read_agents  # a mesh without such a file starts without it
@@ -50,14 +54,23 @@ def read_config(path: Path | None) -> UpConfig:
                 sections[key] = value
             else:
                 file.wrong(node, f"{key!r} is not known here; there are: {', '.join(_KEYS)}")
-    settings, listen = _settings(file, sections.get("settings")), _listen(file, sections.get("listen"))
+    settings = _settings(file, sections.get("settings"), known)
+    listen = _listen(file, sections.get("listen"))
     agents = read_agents(file, sections["agents"]) if "agents" in sections else ()
     return UpConfig(settings, listen, agents, tuple(file.problems))
 
 
-def _settings(file: YamlFile, node: Node | None) -> dict[str, str]:
+def _settings(file: YamlFile, node: Node | None, known: Collection[str] | None) -> dict[str, str]:
     found = {}
-    for key, _, value in file.pairs(node, "settings") if node is not None else ():
+    for key, key_node, value in file.pairs(node, "settings") if node is not None else ():
+        if key == "bind":
+            file.wrong(key_node, "bind is not set here: where each service listens stands under `listen`")
+            continue
+        if known is not None and key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            meant = f"did you mean {near[0]!r}?" if near else "it is named as in HOPLINE_…, in lower case"
+            file.wrong(key_node, f"there is no setting {key!r}; {meant}")
+            continue
         text = file.text(value, key, plain=True)
         if text is None:
             continue

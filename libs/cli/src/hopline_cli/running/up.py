@@ -15,7 +15,13 @@ from hopline_rpc.clock import SystemClock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.ids import Ids
 from hopline_rpc.service import GrpcService, RunningService, Service, Wiring
-from hopline_rpc.settings import PublicUrl, ServiceSettings, SingleAgent, public_url_problem
+from hopline_rpc.settings import (
+    PublicUrl,
+    ServiceSettings,
+    SingleAgent,
+    public_url_problem,
+    setting_names,
+)
 from hopline_rpc.span_export import SqliteSpanExporter
 
 from hopline_cli.output import Output, warn
@@ -120,12 +126,13 @@ async def run_up(
 ) -> None:
     """Run a mesh until told to stop. Raises `HoplineError` where it cannot start."""
     os.umask(0o077)  # whatever lands in the data directory is for its owner
+    services = installed()
     config = _config(data, config_file, public_url, single)
     settings = UpSettings.load(config.settings)
     configure_logs(settings)
     with DataDirectory(data) as directory:
         spans = telemetry.setup("hopline", SqliteSpanExporter(data / SPANS))
-        mesh = EmbeddedMesh(data, config, any_port)
+        mesh = EmbeddedMesh(data, config, any_port, services)
         async with AsyncExitStack() as stack:
             if spans is not None:
                 stack.callback(spans.shutdown)
@@ -145,7 +152,7 @@ async def run_up(
 
 def _config(data: Path, file: Path | None, public_url: str, single: str) -> UpConfig:
     """Read the file; one that is wrong stops the start before anything is made, where that can be told."""
-    config = read_config(file)
+    config = read_config(file, setting_names())
     if single:
         config = replace(config, settings={**config.settings, "single": single})
     if UpSettings.load(config.settings).single:
