@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -162,6 +163,7 @@ async def test_a_handler_may_write_its_answer_in_pieces(stage: Stage) -> None:
         (lambda: 7, "returned int"),
         (lambda: 1 / 0, "ZeroDivisionError: division by zero"),
         (lambda: "a\0b", "NUL"),
+        (lambda: sys.exit("no luck"), "called sys.exit('no luck')"),
     ],
 )
 async def test_a_handler_that_gives_no_answer_fails_its_turn_and_says_why(

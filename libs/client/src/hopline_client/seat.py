@@ -294,6 +294,9 @@ class Seat:
             end.failure = readable(str(error), _FAILURE)
         except HoplineError as error:
             end.failure = readable(f"{error.reason}: {error.message}", _FAILURE)
+        except SystemExit as error:
+            # It was called to end a program of its own; the worker has other turns.
+            end.failure = readable(f"its handler called sys.exit({error.code!r})", _FAILURE)
         except Exception as error:
             log.exception("the handler of %s failed in turn %s", self.agent_name, start.turn_id)
             end.failure = readable(f"{type(error).__name__}: {error}", _FAILURE)
