@@ -16,6 +16,7 @@ NEEDED = {
     "hopline.quota.v1.UsageService",
     "hopline.registry.v1.AgentService",
     "hopline.registry.v1.IdentityService",
+    "hopline.registry.v1.PluginService",
     "hopline.registry.v1.VisibilityService",
     "hopline.registry.v1.WorkspaceService",
     "hopline.relay.v1.AuditService",

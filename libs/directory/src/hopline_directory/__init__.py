@@ -3,6 +3,14 @@
 from hopline_directory.directory import Directory, Gap, needs_role, not_found, one_of
 from hopline_directory.follower import Follower
 from hopline_directory.guard import Guard, end_revoked
+from hopline_directory.plugins import (
+    PluginAgentRecord,
+    PluginCommandRecord,
+    PluginHookRecord,
+    PluginRecord,
+    PluginSkillRecord,
+    PluginToolRecord,
+)
 from hopline_directory.records import (
     ADMIN,
     NO_ROLE,
@@ -31,6 +39,12 @@ __all__ = [
     "Follower",
     "Gap",
     "Guard",
+    "PluginAgentRecord",
+    "PluginCommandRecord",
+    "PluginHookRecord",
+    "PluginRecord",
+    "PluginSkillRecord",
+    "PluginToolRecord",
     "Policy",
     "Rate",
     "Relation",

@@ -96,6 +96,7 @@ def agent_record(workspace_id: str, agent: agent_pb2.Agent) -> AgentRecord:
         connections=tuple(
             ConnectionRecord(each.name, each.agent, each.description) for each in agent.connections
         ),
+        awaits_definition=agent.awaits_definition,
     )
 
 
@@ -138,6 +139,7 @@ def agent_message(agent: AgentRecord) -> agent_pb2.Agent:
             agent_pb2.Connection(name=each.name, agent=each.agent_id, description=each.description)
             for each in agent.connections
         ],
+        awaits_definition=agent.awaits_definition,
     )
 
 

@@ -13,6 +13,7 @@ from hopline_rpc.errors import HoplineError, invalid, unauthenticated
 from hopline_rpc.principals import Principal
 
 from hopline_directory import rules
+from hopline_directory.plugins import PluginRecord
 from hopline_directory.records import (
     ADMIN,
     NO_ROLE,
@@ -65,7 +66,7 @@ class Directory:
 
         Repeated changes are passed over; a missing one raises `Gap`. A snapshot takes effect as a whole
         with its last part, and then returns only what differs from the view as it was, with
-        `role_revoked` for roles that are gone.
+        `role_revoked` and `plugin_removed` for what is gone.
         """
         if response.snapshot:
             self._partial.extend(response.changes)
@@ -87,6 +88,7 @@ class Directory:
             fresh.put(change)
         news = [change for change in self._partial if old.value(change) != fresh.value(change)]
         news.extend(_lost_roles(old, fresh, seq))
+        news.extend(_lost_plugins(old, fresh, seq))
         self._state, self._seq = fresh, seq
         self._partial.clear()
         return news
@@ -133,6 +135,27 @@ class Directory:
         """Return the ids of all agents that a workspace has or had."""
         return list(self._workspace(workspace_id).agents)
 
+    def plugins(self, workspace_id: str) -> tuple[PluginRecord, ...]:
+        """Return the plugins of a workspace that are in force, in order of key; not those that wait."""
+        return self._workspace(workspace_id).confirmed
+
+    def plugin(self, workspace_id: str, plugin_id: str) -> PluginRecord | None:
+        """Return a plugin by id, also one that waits to be confirmed; None once it is uninstalled."""
+        return self._workspace(workspace_id).plugins.get(plugin_id)
+
+    def plugin_for(self, caller: Principal, permission: str) -> PluginRecord:
+        """Return the calling plugin; `permission_denied` without a permission, which it names."""
+        plugin = self.plugin(caller.workspace_id, caller.id)
+        if plugin is None:
+            raise HoplineError("unavailable", "the calling plugin is not known here yet; try again")
+        plugin.require(permission)
+        return plugin
+
+    def plugin_name(self, agent: AgentRecord) -> str:
+        """Return the name of the plugin that an agent comes from; empty for one that a person made."""
+        found = self.plugin(agent.workspace_id, agent.plugin_id) if agent.plugin_id else None
+        return "" if found is None else found.name
+
     def public_key(self, kid: str) -> Ed25519PublicKey | None:
         """Return a key that assertions are signed with, while it is published."""
         known = self._state.keys.get(kid)
@@ -161,8 +184,8 @@ class Directory:
     def peers_after(self, caller: Principal, slug: str, count: int) -> tuple[list[AgentRecord], bool]:
         """Return at most `count` of the agents on which the caller may start something, in order of slug.
 
-        Those behind `slug`, and whether more follow. None for an agent that is paused or receive-only,
-        and for plugins and services. Costs the page, not the workspace.
+        Those behind `slug`, and whether more follow: a plugin's are its own agents. None for an agent that
+        is paused or receive-only, and for services. Costs the page, not the workspace.
         """
         ordered = self._startable(caller).ordered
         start = bisect_right(ordered, slug, key=lambda agent: agent.slug)
@@ -323,6 +346,10 @@ class Directory:
         workspace = self._workspace(caller.workspace_id)
         if caller.kind == "user":
             return workspace.view(("user", caller.id), _active_and(_operated(workspace, caller.id)))
+        if caller.kind == "plugin":
+            return workspace.view(
+                ("plugin", caller.id), _active_and(lambda agent: agent.plugin_id == caller.id)
+            )
         own = workspace.agents.get(caller.id) if caller.kind == "agent" else None
         if own is None:
             return _EMPTY
@@ -431,3 +458,13 @@ def _lost_roles(old: State, fresh: State, seq: int) -> list[Change]:
                 grant = RoleGrant(user_id=user_id, agent_id=agent_id, role=role)  # type: ignore[arg-type]
                 lost.append(Change(seq=seq, workspace_id=workspace_id, role_revoked=grant))
     return lost
+
+
+def _lost_plugins(old: State, fresh: State, seq: int) -> list[Change]:
+    """Say which plugins of the old view were uninstalled meanwhile."""
+    return [
+        Change(seq=seq, workspace_id=workspace_id, plugin_removed=plugin_id)
+        for workspace_id, workspace in old.workspaces.items()
+        for plugin_id in workspace.plugins
+        if workspace_id not in fresh.workspaces or plugin_id not in fresh.workspaces[workspace_id].plugins
+    ]

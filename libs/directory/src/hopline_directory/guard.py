@@ -64,6 +64,9 @@ def end_revoked(
         elif kind == "agent_deleted":
             authenticator.drop(change.agent_deleted)
             gone = True
+        elif kind == "plugin_removed":
+            authenticator.drop(change.plugin_removed)
+            gone = True
 
     def revoked(call: CallInfo) -> bool:
         return any(who is not None and directory.is_revoked(who) for who in (call.principal, call.subject))

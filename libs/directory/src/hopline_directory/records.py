@@ -100,6 +100,8 @@ class AgentRecord:
     former_names: tuple[tuple[str, float], ...] = ()
     # In order of name.
     connections: tuple[ConnectionRecord, ...] = ()
+    # Made by its plugin's installation, and nobody has said yet what it is.
+    awaits_definition: bool = False
     deleted: bool = False
 
 

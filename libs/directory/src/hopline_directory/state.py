@@ -24,6 +24,7 @@ from hopline_directory.convert import (
     workspace_message,
     workspace_record,
 )
+from hopline_directory.plugins import PluginRecord, plugin_message, plugin_record
 from hopline_directory.records import AgentRecord, Policy, UserRecord, WorkspaceRecord
 
 # A revoked token is remembered until no assertion made from it can still hold (60 s), with room for
@@ -85,6 +86,9 @@ class WorkspaceState:
         self.agents: dict[str, AgentRecord] = {}
         # (user, agent), or (user, "") for the whole workspace.
         self.roles: dict[tuple[str, str], int] = {}
+        self.plugins: dict[str, PluginRecord] = {}
+        # Those that are confirmed, in order of key: asked for on every send.
+        self.confirmed: tuple[PluginRecord, ...] = ()
         self._views: OrderedDict[object, View] = OrderedDict()
 
     def view(self, key: object, select: Callable[[AgentRecord], bool]) -> View:
@@ -130,6 +134,11 @@ class WorkspaceState:
             self._put_role(_target(change.role_granted), int(change.role_granted.role))
         elif kind == "role_revoked":
             self._put_role(_target(change.role_revoked), 0)
+        elif kind == "plugin":
+            self.plugins[change.plugin.id] = plugin_record(change.workspace_id, change.plugin)
+            self._plugins_changed()
+        elif kind == "plugin_removed" and self.plugins.pop(change.plugin_removed, None) is not None:
+            self._plugins_changed()
 
     def makers(self, workspace_id: str) -> Iterator[Maker]:
         """Yield what makes the changes of a snapshot, the workspace itself and its policy first."""
@@ -143,10 +152,16 @@ class WorkspaceState:
             yield partial(_agent_changes, agent)
         for target, role in self.roles.items():
             yield partial(_role_change, workspace_id, target, role)
+        for plugin in self.plugins.values():
+            yield partial(_plugin_change, plugin)
 
     def _put_agent(self, agent: AgentRecord) -> None:
         self.agents[agent.id] = agent
         self._views.clear()
+
+    def _plugins_changed(self) -> None:
+        confirmed = (each for each in self.plugins.values() if each.is_confirmed)
+        self.confirmed = tuple(sorted(confirmed, key=lambda each: each.key))
 
     def _put_role(self, target: tuple[str, str], role: int) -> None:
         if role:
@@ -182,6 +197,8 @@ class State:
             "agent_deleted": lambda: workspace.agents.get(change.agent_deleted),
             "role_granted": lambda: workspace.roles.get(_target(change.role_granted)),
             "role_revoked": lambda: workspace.roles.get(_target(change.role_revoked)),
+            "plugin": lambda: workspace.plugins.get(change.plugin.id),
+            "plugin_removed": lambda: workspace.plugins.get(change.plugin_removed),
         }
         return held[kind]() if kind in held else None
 
@@ -264,3 +281,7 @@ def _role_change(workspace_id: str, target: tuple[str, str], role: int) -> Seque
     user_id, agent_id = target
     grant = RoleGrant(user_id=user_id, agent_id=agent_id, role=role)  # type: ignore[arg-type]
     return (Change(workspace_id=workspace_id, role_granted=grant),)
+
+
+def _plugin_change(plugin: PluginRecord) -> Sequence[Change]:
+    return (Change(workspace_id=plugin.workspace_id, plugin=plugin_message(plugin)),)

@@ -12,6 +12,7 @@ from typing import IO, Final, NamedTuple
 
 from hopline.registry.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
 from hopline.registry.v1.identity_pb2_grpc import add_IdentityServiceServicer_to_server
+from hopline.registry.v1.plugin_pb2_grpc import PluginServiceServicer, add_PluginServiceServicer_to_server
 from hopline.registry.v1.visibility_pb2_grpc import add_VisibilityServiceServicer_to_server
 from hopline.registry.v1.workspace_pb2_grpc import add_WorkspaceServiceServicer_to_server
 from hopline_directory import REVOKED_SECONDS, Directory, end_revoked
@@ -113,6 +114,7 @@ class Registry:
             IdentityServicer(self._identity, self._keys, People(core), self._tokens, webhooks, pager),
         )
         server.add(add_AgentServiceServicer_to_server, AgentServicer(Agents(core), webhooks, pager))
+        server.add(add_PluginServiceServicer_to_server, PluginServiceServicer())  # type: ignore[abstract] # its methods follow
         server.add(
             add_VisibilityServiceServicer_to_server,
             VisibilityServicer(

@@ -18,6 +18,8 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
+    text,
 )
 
 metadata: Final = MetaData()
@@ -100,11 +102,42 @@ agents: Final = Table(
     Column("connections", JSON, nullable=False, server_default="[]"),
     # Signs what is sent to `webhook_url`. Read by whoever sends, and in no definition.
     Column("webhook_secret", Text, nullable=False, server_default=""),
+    # Made by its plugin's installation, and nobody has said yet what it is.
+    Column("awaits_definition", Boolean, nullable=False, server_default=false()),
     PrimaryKeyConstraint("workspace_id", "id"),
     UniqueConstraint("workspace_id", "slug"),
     Index("agents_by_name", "workspace_id", "name"),
     Index("agents_by_look", "workspace_id", "slug_look"),
     Index("agents_by_parent", "workspace_id", "parent_agent_id"),
+)
+
+# A plugin that was uninstalled stays while slugs of its agents are reserved.
+plugins: Final = Table(
+    "plugins",
+    metadata,
+    Column("workspace_id", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    # The manifest in force and the one that waits, as JSON of the contract's message.
+    Column("manifest", JSON, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("waiting", JSON(none_as_null=True), nullable=True),
+    Column("waiting_revision", BigInteger, nullable=False),
+    Column("is_confirmed", Boolean, nullable=False),
+    Column("installed_by", Text, nullable=False),
+    Column("installed_at", Float, nullable=False),
+    # By which the mesh proves itself to the plugin's endpoint. Read by whoever calls it, and in no view.
+    Column("endpoint_secret", Text, nullable=False),
+    Column("uninstalled_at", Float, nullable=True),
+    PrimaryKeyConstraint("workspace_id", "id"),
+    Index(
+        "plugins_by_key",
+        "workspace_id",
+        "key",
+        unique=True,
+        sqlite_where=text("uninstalled_at IS NULL"),
+        postgresql_where=text("uninstalled_at IS NULL"),
+    ),
 )
 
 tokens: Final = Table(
