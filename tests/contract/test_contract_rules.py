@@ -11,6 +11,7 @@ each_method = pytest.mark.parametrize("method", METHODS, ids=PATHS)
 
 NEEDED = {
     "hopline.hooks.v1.HookService",
+    "hopline.hooks.v1.ExtensionService",
     "hopline.quota.v1.AdmissionService",
     "hopline.quota.v1.CreditService",
     "hopline.quota.v1.UsageService",

@@ -46,6 +46,7 @@ from hopline_relay.journal import Journal
 from hopline_relay.outbox import Outbox
 from hopline_relay.owner_notices import Addresses, EscalationNotices, RootNotices, WakeFailedNotices
 from hopline_relay.owners import Owners
+from hopline_relay.plugins.grants import Grants
 from hopline_relay.posting import HttpPoster
 from hopline_relay.questions import Questions
 from hopline_relay.refusals import Refusals
@@ -131,6 +132,7 @@ class Relay:
         self.directory = directory = self._guard.directory
         self.journal = journal = Journal(database, clock, ids.new_id("ins"))
         self.signals = signals = Signals()
+        self.grants = Grants(journal, directory, clock)
         self.admission = admission = Admission(wiring.channel("quota"), journal, directory, clock)
         self.waits = waits = Waits(journal)
         self._hand_over = hand_over = HandOver(journal, directory, signals, ids, clock)
@@ -307,6 +309,7 @@ class Relay:
         await self._guard.start()
         await recovery.begin(self.journal, self.inbox, self.directory)
         await self._hand_over.recover()
+        await self.grants.recover()
         await self.admission.start()
         await self._tool_runs.recover()
         await self._cancels.resume([each.id for each in self.directory.workspaces()])

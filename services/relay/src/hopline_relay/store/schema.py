@@ -623,3 +623,46 @@ audit_cuts = Table(
     Column("link", LargeBinary, nullable=False),
     Column("cut_at", Float, nullable=False),
 )
+
+# What plugins were handed, with until when it counts. `kind`: `session`, `generation`, `depth` or `root`.
+plugin_handed = Table(
+    "plugin_handed",
+    metadata,
+    _key("workspace_id"),
+    _key("plugin_id"),
+    _key("kind"),
+    _key("value"),
+    Column("until", Float, nullable=False),
+    Index("plugin_handed_until", "until"),
+    sqlite_with_rowid=False,
+)
+
+# What plugins are still to be told of, each in the order of `ordinal`; a row goes once it was taken, or given
+# up. `kind`: `plugin_installed`, `plugin_updated` or `session_started`.
+plugin_events = Table(
+    "plugin_events",
+    metadata,
+    _key("workspace_id"),
+    _key("plugin_id"),
+    Column("ordinal", BigInteger, primary_key=True, autoincrement=False),
+    _id("id"),
+    _id("kind"),
+    # JSON.
+    _text("body"),
+    _number("attempts"),
+    _text("problem"),
+    Column("created_at", Float, nullable=False),
+    Column("due_at", Float, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# The revision and the version of each plugin that it was told of.
+plugin_revisions = Table(
+    "plugin_revisions",
+    metadata,
+    _key("workspace_id"),
+    _key("plugin_id"),
+    Column("revision", BigInteger, nullable=False),
+    _text("version"),
+    sqlite_with_rowid=False,
+)
