@@ -72,7 +72,10 @@ class Model:
         return sum(
             1
             for each in self.standing_charges()
-            if each.day == self.today() and not each.item.by_person and agent in (None, each.item.sender_id)
+            if each.day == self.today()
+            and not each.item.by_person
+            and each.item.kind is not Kind.WAKE
+            and agent in (None, each.item.sender_id)
         )
 
     def received_today(self, agent: str) -> int:
@@ -80,7 +83,7 @@ class Model:
             1
             for each in self.standing_charges()
             for recipient in each.item.recipients
-            if each.day == self.today() and recipient.agent_id == agent
+            if each.day == self.today() and recipient.agent_id == agent and each.item.kind is not Kind.WAKE
         )
 
     def root_turns(self, root: str) -> int:
@@ -132,7 +135,7 @@ class Model:
         """Return depth, root, and whether the root is opened."""
         if item.kind in FROM_OUTSIDE:
             return 0, item.new_root_id, True
-        if item.kind is Kind.ANSWER:
+        if item.kind in (Kind.ANSWER, Kind.WAKE):
             return item.answer_depth, item.answer_root_id, False
         depth, roots = self.standing(item.sender_id, item.limits.causality_window_seconds)
         cause = self.turns.get(item.cause_turn_id)
@@ -150,11 +153,8 @@ class Model:
         if price and self.deposited - self.charged() < price * len(item.recipients):
             found.add("credits_exhausted")
         if item.kind is not Kind.START:
-            if item.kind is Kind.SOURCE and any(
-                self.queued(agent) + 1 > limits.inbox_backlog for agent, _ in item.recipients
-            ):
-                found.add("inbox_full")
-            return found if item.kind in FROM_OUTSIDE else set()
+            held = found | self.backlog_refusals(item)
+            return held if item.kind is not Kind.ANSWER else set()
         depth, root, _ = self.place(item)
         if depth > limits.max_depth:
             found.add("depth_exceeded")
@@ -172,6 +172,18 @@ class Model:
             starts = self.starts_between(item.sender_id, agent, limits.pair_window_seconds)
             if len(starts) + 1 > limits.pair_budget:
                 found.add("pair_budget_exceeded")
+        return found
+
+    def backlog_refusals(self, item: Item) -> set[str]:
+        """Return what holds back what comes from nobody who sits there, or from the mesh itself."""
+        found, (_, root, _) = set(), self.place(item)
+        if item.kind is not Kind.PERSON and any(
+            self.queued(agent) + 1 > item.limits.inbox_backlog for agent, _ in item.recipients
+        ):
+            found.add("inbox_full")
+        room = item.limits.root_turns + self.extras.get(root, 0) - self.root_turns(root)
+        if item.kind is Kind.WAKE and len(item.recipients) > room:
+            found.add("root_exhausted")
         return found
 
     # -- what happens --------------------------------------------------------------------------------
@@ -213,6 +225,8 @@ class Model:
         wall, now = self.clock.now(), self.clock.monotonic()
         days, pairs, agents = [], [], set()
         for each in self.standing_charges():
+            if each.item.kind is Kind.WAKE:
+                continue
             text = str(_date(each.day))
             sender = each.item.sender_id
             agents.add(sender)

@@ -99,12 +99,20 @@ class Machine(RuleBasedStateMachine):
         self.admit(self.desk.item(sender, *others, limits=limits, cause=turns[cause % len(turns)]))
 
     @precondition(lambda self: self.model.roots())
-    @rule(sender=agents, recipient=agents, depth=st.integers(0, 5), root=pick, price=prices)
-    def answer(self, sender: str, recipient: str, depth: int, root: int, price: int) -> None:
+    @rule(
+        sender=agents,
+        recipient=agents,
+        depth=st.integers(0, 5),
+        root=pick,
+        price=prices,
+        kind=st.sampled_from([Kind.ANSWER, Kind.WAKE]),
+    )
+    def comes_back(self, sender: str, recipient: str, depth: int, root: int, price: int, kind: Kind) -> None:
         roots, limits = self.model.roots(), TIGHT._replace(turn_price=price)
+        sender = "mesh" if kind is Kind.WAKE else sender
         self.admit(
             self.desk.item(
-                sender, recipient, kind=Kind.ANSWER, depth=depth, root=roots[root % len(roots)], limits=limits
+                sender, recipient, kind=kind, depth=depth, root=roots[root % len(roots)], limits=limits
             )
         )
 

@@ -180,6 +180,8 @@ class QuotaModel:
             full = any(self._waiting(each.agent_id) >= item.limits.inbox_backlog for each in item.recipients)
             passes = isinstance(decision, Admitted)
             require(passes != (full or self._too_dear(item)), f"from outside, full {full}: {decision}")
+        elif item.kind is Kind.WAKE:
+            self._check_wake(item, decision)
         else:
             require(isinstance(decision, Admitted), f"an answer was refused: {decision}")
         if isinstance(decision, Refusal):
@@ -197,6 +199,15 @@ class QuotaModel:
     def _too_dear(self, item: Item) -> bool:
         price, turns = item.limits.turn_price, sum(1 for each in item.recipients if each.turn_id)
         return bool(price and self.deposited - self.charged < price * turns)
+
+    def _check_wake(self, item: Item, decision: Decision) -> None:
+        """A note of the mesh itself: held to its root, to what waits already and to credits alone."""
+        known = item.answer_root.turns if item.answer_root is not None else 0
+        used = max(self.roots[item.answer_root_id], known) + 1 - self.extras[item.answer_root_id]
+        full = any(self._waiting(each.agent_id) >= item.limits.inbox_backlog for each in item.recipients)
+        held = used > item.limits.root_turns or full or self._too_dear(item)
+        passes = isinstance(decision, Admitted)
+        require(passes != held, f"a wake under a root with {used} turns, full {full}: {decision}")
 
     def _check_start(self, item: Item, decision: Decision) -> None:
         limits, sender, today = item.limits, item.sender_id, self.today()
@@ -284,10 +295,10 @@ class QuotaModel:
 
     def _count(self, charge: Charge, by: int) -> None:
         item = charge.item
-        if not item.by_person:
+        if item.counts_as_sent:
             self.sent[item.sender_id, charge.day] += by
         for agent, turn in item.recipients:
-            self.received[agent, charge.day] += by
+            self.received[agent, charge.day] += by if item.counts_as_received else 0
             self.roots[charge.root] += by if turn else 0
 
     def settled(self, settlement: Settlement) -> None:
@@ -393,7 +404,8 @@ class QuotaModel:
         self.day = max([self.day, *(day for _, day in self.sent | self.received)])
         self.roots = Counter()
         for root, count in record.execute(
-            "SELECT root_id, count(*) FROM turns WHERE caused_by_kind <> 'mesh'"
+            "SELECT root_id, count(*) FROM turns"
+            " WHERE (caused_by_kind <> 'mesh' OR cause IN ('todo', 'timer', 'draft'))"
             " AND cause <> 'owner_answer' GROUP BY 1"
         ):
             self.roots[root] = count

@@ -31,6 +31,9 @@ Point = Literal[
     # A time of a schedule, before its turn is sent and once that is on disk.
     "schedule.due",
     "schedule.fired",
+    # A note by which the mesh wakes a session, before it is written and once that is on disk.
+    "mesh.wake_admitted",
+    "mesh.woken",
     # A question to an owner, and its answer.
     "escalation.asked",
     "escalation.ended",

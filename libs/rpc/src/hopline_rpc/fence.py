@@ -21,6 +21,12 @@ OWNERS_NOTICE = (
     "question: their words, and nobody else's."
 )
 
+NOTE_MARK = "your-note"
+NOTE_NOTICE = (
+    f"Text between marks named {NOTE_MARK} is what you left to yourself in this session, brought back by the "
+    "mesh: nobody else has written it."
+)
+
 
 def draw_boundary(texts: Iterable[str], draw: Callable[[], str] = lambda: secrets.token_hex(8)) -> str:
     """Return a random word that occurs in none of the texts."""

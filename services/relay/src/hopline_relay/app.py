@@ -43,6 +43,7 @@ from hopline_relay.firings import Firings
 from hopline_relay.handover import HandOver
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
+from hopline_relay.mesh_wakes import MeshWakes
 from hopline_relay.outbox import Outbox
 from hopline_relay.owner_notices import Addresses, EscalationNotices, RootNotices, WakeFailedNotices
 from hopline_relay.owners import Owners
@@ -143,6 +144,7 @@ class Relay:
         self._endings = endings = Endings(
             journal, directory, admission, waits, hand_over, escalations, signals, ids, clock
         )
+        self.mesh_wakes = MeshWakes(journal, directory, admission, signals, ids, clock)
         inboxes = Inboxes(ids)
         self._cancels = cancels = Cancels(journal, endings, escalations)
         claims = Claims(journal, directory, admission, endings, signals, clock)
@@ -282,6 +284,7 @@ class Relay:
         server.add(add_SessionServiceServicer_to_server, SessionServicer(sessions, asks))
         roots = Roots(journal, directory, self.admission, self.outbox, views, pager, ids)
         self.refusals.on_exhausted = roots.exhausted
+        self.mesh_wakes.on_exhausted = roots.exhausted
         delegations = Delegations(journal, directory, cancels, inbox, views, pager)
         server.add(add_DelegationServiceServicer_to_server, DelegationServicer(delegations, roots))
         owners = Owners(journal, directory, self._escalations, views, pager)
@@ -354,6 +357,7 @@ class Relay:
             await self.sealer.close()
             await self.dispatcher.close()
             for part in (
+                self.mesh_wakes,
                 self._sends,
                 self._tools,
                 self._cancels,

@@ -19,7 +19,7 @@ from hopline_rpc.principals import Principal
 from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.domain.batches import gather, rides
 from hopline_relay.domain.sources import SOURCES
-from hopline_relay.domain.values import ANSWERS, LEASE_SECONDS, Fault
+from hopline_relay.domain.values import ANSWERS, LEASE_SECONDS, WAKES, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.finding import Found, find
 from hopline_relay.held import ClaimedTurn, ClaimWish, Known
@@ -332,7 +332,7 @@ def may_still(
 
     `authors` say in whose name schedules and webhooks speak; one that is gone speaks in nobody's.
     """
-    if message.kind in ANSWERS:
+    if message.kind in ANSWERS or message.kind in WAKES:
         return True
     if message.from_kind == "user" or message.from_kind in SOURCES:
         agent = directory.agent(row.workspace_id, row.agent_id)

@@ -441,6 +441,7 @@ def _inbound(message: Message) -> Inbound:
         reply_expected=message.reply_expected,
         newer=message.newer_from_sender,
         escalation_id=message.escalation_id,
+        note=message.note,
     )
 
 

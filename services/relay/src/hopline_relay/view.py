@@ -12,7 +12,7 @@ from hopline_rpc.principals import Principal
 
 from hopline_relay.domain.escalations import KIND_ANSWER
 from hopline_relay.domain.sources import SOURCES, name_in
-from hopline_relay.domain.values import sibling
+from hopline_relay.domain.values import WAKES, sibling
 from hopline_relay.drafts import Sent
 from hopline_relay.store.escalating import options_of
 from hopline_relay.store.linked import Opened
@@ -114,6 +114,7 @@ class Views:
             created_at=to_timestamp(row.created_at),
             reply_expected=row.kind in ("ask", "prompt"),
             escalation_id=sibling("esc", row.in_reply_to) if row.kind == KIND_ANSWER else "",
+            note=row.kind if row.kind in WAKES else "",
         )
         # `from` is a word of Python's.
         getattr(message, "from").CopyFrom(

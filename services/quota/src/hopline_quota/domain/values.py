@@ -19,6 +19,9 @@ class Kind(Enum):
     # A firing of a schedule, or a delivery to a webhook: as a person's message, but refused for a full
     # inbox too. Nobody sits there who would stop.
     SOURCE = "source"
+    # A note of the mesh itself that wakes a session. It runs where what it goes back to ran, is held to the
+    # turns of that root, to what waits already and to credits, and is nobody's quota.
+    WAKE = "wake"
 
 
 FROM_OUTSIDE: Final = frozenset({Kind.PERSON, Kind.SOURCE})
@@ -72,6 +75,16 @@ class Item(NamedTuple):
     limits: Limits
     # Given for a root that is not of just now: it may have rested so long that it was forgotten.
     answer_root: RootCount | None = None
+
+    @property
+    def counts_as_sent(self) -> bool:
+        """Whether it is an agent's daily quota: neither people's words nor the mesh's own are."""
+        return not (self.by_person or self.kind is Kind.WAKE)
+
+    @property
+    def counts_as_received(self) -> bool:
+        """Whether it counts among what its recipients receive in a day: the mesh's own notes do not."""
+        return self.kind is not Kind.WAKE
 
 
 class Admitted(NamedTuple):

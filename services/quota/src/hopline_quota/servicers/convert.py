@@ -39,6 +39,7 @@ _KINDS: Final = {
     pb.ADMIT_KIND_ANSWER: Kind.ANSWER,
     pb.ADMIT_KIND_PERSON: Kind.PERSON,
     pb.ADMIT_KIND_SOURCE: Kind.SOURCE,
+    pb.ADMIT_KIND_WAKE: Kind.WAKE,
 }
 _ENDS: Final = {
     pb.END_KIND_ENDED: EndKind.ENDED,

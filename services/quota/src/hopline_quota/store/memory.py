@@ -254,6 +254,8 @@ class MemoryStore:
             refusal = self._refusal(workspace, item, admitted, turns, moment)
         elif item.kind is Kind.SOURCE:
             refusal = self._flooded(workspace, item)
+        elif item.kind is Kind.WAKE:
+            refusal = self._spent(workspace, item, admitted, turns) or self._flooded(workspace, item)
         if refusal is None and limits.turn_price and item.kind is not Kind.ANSWER:
             left = self._balance(item.workspace_id, workspace).left
             refusal = rails.over_credits(left, turns, limits)
@@ -267,7 +269,7 @@ class MemoryStore:
         day = moment.day_text
         if item.kind in FROM_OUTSIDE:
             return Admitted(0, item.new_root_id, True, day, "")
-        if item.kind is Kind.ANSWER:
+        if item.kind in (Kind.ANSWER, Kind.WAKE):
             root_id = item.answer_root_id or item.new_root_id
             return Admitted(item.answer_depth, root_id, not item.answer_root_id, day, item.cause_turn_id)
         window = item.limits.causality_window_seconds
@@ -281,11 +283,9 @@ class MemoryStore:
     ) -> Refusal | None:
         """Ask every rail, the sender's own before those of each recipient in turn."""
         limits, day = item.limits, workspace.day(moment.day)
-        root = workspace.roots.get(admitted.root_id)
-        used, extra = (root.turns, root.extra) if root is not None else (0, 0)
         refusal = (
             rails.over_depth(admitted.depth, limits)
-            or rails.over_root(admitted.root_id, used, extra, turns, limits)
+            or self._spent(workspace, item, admitted, turns)
             or rails.over_sent(day.sent.get(item.sender_id, 0), day.sent_by_all, limits, moment.day_ends)
         )
         if refusal is not None:
@@ -303,6 +303,14 @@ class MemoryStore:
                 return refusal
         return None
 
+    def _spent(self, workspace: Workspace, item: Item, admitted: Admitted, turns: int) -> Refusal | None:
+        """Ask the rail that ends what goes on and on: what its root has started, by the record as well."""
+        root = workspace.roots.get(admitted.root_id)
+        used, extra = (root.turns, root.extra) if root is not None else (0, 0)
+        if item.answer_root is not None:
+            used, extra = max(used, item.answer_root.turns), max(extra, item.answer_root.extra)
+        return rails.over_root(admitted.root_id, used, extra, turns, item.limits)
+
     def _flooded(self, workspace: Workspace, item: Item) -> Refusal | None:
         """Ask the one rail that holds back what nobody sits at: what waits already."""
         for agent_id, turn_id in item.recipients:
@@ -317,7 +325,7 @@ class MemoryStore:
     ) -> None:
         day = workspace.day(moment.day)
         sender = item.sender_id
-        if not item.by_person:
+        if item.counts_as_sent:
             day.sent[sender] = day.sent.get(sender, 0) + 1
             day.sent_by_all += 1
         stamp = moment.now if item.kind is Kind.START and item.limits.pair_budget else None
@@ -327,7 +335,8 @@ class MemoryStore:
         if turns:
             workspace.root(admitted.root_id, moment.now).turns += turns
         for agent_id, turn_id in item.recipients:
-            day.received[agent_id] = day.received.get(agent_id, 0) + 1
+            if item.counts_as_received:
+                day.received[agent_id] = day.received.get(agent_id, 0) + 1
             if stamp is not None:
                 workspace.stamp_pair(_pair(sender, agent_id), stamp)
             if turn_id and price:
@@ -457,10 +466,10 @@ def _pair_frees_at(workspace: Workspace, item: Item, agent_id: str, moment: _Mom
 
 
 def _take_back(day: Day, item: Item) -> None:
-    if not item.by_person:
+    if item.counts_as_sent:
         _lower(day.sent, item.sender_id)
         day.sent_by_all -= 1
-    for recipient in item.recipients:
+    for recipient in item.recipients if item.counts_as_received else ():
         _lower(day.received, recipient.agent_id)
 
 

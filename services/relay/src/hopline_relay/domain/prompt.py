@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from hopline_rpc.fence import (
+    NOTE_MARK,
+    NOTE_NOTICE,
     NOTICE,
     OUTSIDE_MARK,
     OUTSIDE_NOTICE,
@@ -48,6 +50,8 @@ class Inbound:
     newer: int = 0
     # Set where it ends a question to the agent's owner; the payload then holds the question.
     escalation_id: str = ""
+    # Set where it is a note by which the mesh itself wakes the session: of what kind.
+    note: str = ""
 
 
 def prompt(messages: Sequence[Inbound], now: float, draw: Callable[[], str] | None = None) -> str:
@@ -101,6 +105,8 @@ def _fenced(message: Inbound, now: float, draw: Callable[[], str] | None) -> str
     texts = (message.body, message.payload)
     boundary = draw_boundary(texts) if draw is None else draw_boundary(texts, draw)
     notice, mark = (OUTSIDE_NOTICE, OUTSIDE_MARK) if message.kind == WEBHOOK else (NOTICE, "message")
+    if message.note:
+        notice, mark = NOTE_NOTICE, NOTE_MARK
     parts = [provenance(message, now), notice, fence(message.body, boundary, mark)]
     if message.payload:
         parts.append(fence(message.payload, boundary, "payload"))

@@ -10,7 +10,18 @@ DeliveryState = Literal[
     "queued", "delivered", "taken", "answered", "done", "failed", "dead", "vetoed", "withdrawn"
 ]
 MessageKind = Literal[
-    "message", "ask", "prompt", "reply", "answer", "notice", "question", "owner_answer", "tool"
+    "message",
+    "ask",
+    "prompt",
+    "reply",
+    "answer",
+    "notice",
+    "question",
+    "owner_answer",
+    "tool",
+    "todo",
+    "timer",
+    "draft",
 ]
 PartyKind = Literal["agent", "user", "schedule", "webhook", "mesh"]
 
@@ -27,6 +38,9 @@ DEFAULT_PAGE: Final = 50
 TITLE_LENGTH: Final = 60
 # Messages that carry something back: they start nothing of their sender's own.
 ANSWERS: Final = frozenset({"reply", "answer", "notice", "owner_answer"})
+# Notes by which the mesh itself wakes a session (`mesh_wakes.py`): open todos, a timer, a held draft.
+# They go on with what they go back to, as answers do, and are counted among what its root has started.
+WAKES: Final = frozenset({"todo", "timer", "draft"})
 # The call of a server tool, and its turn. Such a turn is never queued and never tried again, runs beside the
 # turns of its session, and its result is told to whoever called or, once that one has gone, to nobody.
 TOOL: Final = "tool"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import Connection, and_, bindparam, func, or_, select, update
 
 from hopline_relay.domain.escalations import KIND_ANSWER
+from hopline_relay.domain.values import WAKES
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import grouped
 from hopline_relay.store.schema import roots, turns
@@ -20,8 +21,11 @@ _FIRST = Statement(
     .order_by(turns.c.ordinal)
     .limit(1)
 )
-# What the mesh itself says is charged to nobody, and neither is an owner's answer.
-_CHARGED = and_(turns.c.caused_by_kind != "mesh", turns.c.cause != KIND_ANSWER)
+# What the mesh itself says is charged to nobody, but for what it wakes; and neither is an owner's answer.
+_CHARGED = and_(
+    or_(turns.c.caused_by_kind != "mesh", *(turns.c.cause == kind for kind in sorted(WAKES))),
+    turns.c.cause != KIND_ANSWER,
+)
 _COUNT = Statement(
     select(func.count()).where(
         turns.c.workspace_id == bindparam("workspace"),

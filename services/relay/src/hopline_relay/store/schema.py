@@ -163,7 +163,8 @@ messages = Table(
     _id("thread_id"),
     Column("seq", Integer, nullable=False),
     # `message`, `ask`, `prompt`, `reply`, `answer`, `notice` (of the mesh itself), `question` (to an owner),
-    # `owner_answer` or `tool` (a call; its subject is the tool, its body the arguments).
+    # `owner_answer`, `tool` (a call; its subject is the tool, its body the arguments), or a note of the mesh
+    # itself that wakes: `todo`, `timer` or `draft`.
     _id("kind"),
     _id("from_kind"),
     _id("from_id"),
@@ -178,7 +179,7 @@ messages = Table(
     Column("from_depth", Integer, nullable=False),
     _id("root_id"),
     _number("hook_generation"),
-    # How it was admitted (`start`, `answer`, `person`) and the UTC day it was charged to.
+    # How it was admitted (`start`, `answer`, `person`, `wake`) and the UTC day it was charged to.
     _id("admitted_as"),
     _id("day"),
     _text("traceparent"),

@@ -6,12 +6,12 @@ A part that lets something go on for a turn (an answer it asked for, a timer it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, select
 
-from hopline_relay.domain.values import ANSWERS
+from hopline_relay.domain.values import ANSWERS, WAKES
 from hopline_relay.store import debting, queues
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import EMPTY, OPEN, debts, messages, turns
@@ -45,7 +45,8 @@ def below(
 ) -> list[Record]:
     """Return the turns that go on only for those `above`: what they asked of others.
 
-    With `wakes` also the turns that replies to what they said have caused, or are about to.
+    With `wakes` also the turns that replies to what they said have caused, or are about to, and those that
+    the mesh has woken with what they left to themselves.
     """
     ids = {row.id for row in above}
     found = {
@@ -92,21 +93,44 @@ def _came_from(
 def _woken(
     connection: Connection, workspace_id: str, agent_id: str, above: set[str], most: int
 ) -> list[Record]:
-    """Return the live turns of an agent that replies to what it said in one of these turns have caused."""
+    """Return the live turns of an agent that replies to these turns, or notes for them, have caused."""
     live = [
         *queues.queued_of(connection, workspace_id, agent_id, most),
         *queues.running_of(connection, workspace_id, agent_id),
     ]
-    woken_by = _woken_by(connection, workspace_id, live)
-    return [row for row in live if woken_by.get(row.id) in above]
+    goes_on_for = going_on_for(connection, workspace_id, _woken_by(connection, workspace_id, live), above)
+    return [row for row in live if row.id in goes_on_for]
+
+
+def going_on_for(
+    connection: Connection, workspace_id: str, from_turns: Mapping[str, str], above: set[str]
+) -> set[str]:
+    """Return which of these things, each with the turn it comes from, go on for one of the turns `above`.
+
+    Also over turns in between that have ended: a note of the mesh goes on with what it goes back to.
+    """
+    found: set[str] = set()
+    climbing = dict(from_turns)
+    for _ in range(_LONGEST):
+        found |= {name for name, at in climbing.items() if at in above}
+        climbing = {name: at for name, at in climbing.items() if at and at not in above}
+        if not climbing:
+            break
+        rows = by_id(connection, turns, {(workspace_id, at) for at in climbing.values()})
+        woken_by = _woken_by(connection, workspace_id, list(rows.values()))
+        climbing = {name: woken_by[at] for name, at in climbing.items() if at in woken_by}
+    return found
 
 
 def _woken_by(connection: Connection, workspace_id: str, rows: Sequence[Record]) -> dict[str, str]:
-    """Return, for those of the turns that a reply has caused, the turn in which was said what it answers."""
+    """Return, for those of the turns that a reply or the mesh has woken, the turn that they go back to.
+
+    That is where was said what is answered, or where was set what the mesh wakes it with.
+    """
+    found = {row.id: row.parent_turn_id for row in rows if row.cause in WAKES}
     woken = [row for row in rows if row.cause in ANSWERS]
     replies = by_id(connection, messages, {(workspace_id, row.message_id) for row in woken})
     said = by_id(connection, messages, {(workspace_id, reply.in_reply_to) for reply in replies.values()})
-    found = {}
     for row in woken:
         reply = replies.get((workspace_id, row.message_id))
         answered = said.get((workspace_id, reply.in_reply_to)) if reply is not None else None

@@ -152,7 +152,7 @@ def _delivery_row(message: Outgoing, copy: Copy) -> dict[str, Any]:
 
 def turn_row(book: Book, message: Outgoing, copy: Copy) -> dict[str, Any]:
     """Return the row of the queued turn that serves a copy."""
-    if message.admitted_as == "answer":
+    if message.admitted_as in ("answer", "wake"):
         chain = message.chain or copy.id
     else:
         chain = extend_chain(
