@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from hopline.registry.v1.agent_pb2 import Agent, CreateAgentRequest
 from hopline.registry.v1.agent_pb2_grpc import AgentServiceStub
+from hopline.registry.v1.crew_pb2_grpc import CrewServiceStub
 from hopline.registry.v1.identity_pb2 import CreateUserRequest, GrantRoleRequest
 from hopline.registry.v1.identity_pb2_grpc import IdentityServiceStub
+from hopline.registry.v1.model_pb2_grpc import ModelServiceStub
 from hopline.registry.v1.visibility_pb2_grpc import VisibilityServiceStub
 from hopline.registry.v1.workspace_pb2 import CreateWorkspaceRequest
 from hopline.registry.v1.workspace_pb2_grpc import WorkspaceServiceStub
@@ -35,6 +37,8 @@ class Caller:
         self.workspaces = WorkspaceServiceStub(self.channel)
         self.identity = IdentityServiceStub(self.channel)
         self.agents = AgentServiceStub(self.channel)
+        self.crews = CrewServiceStub(self.channel)
+        self.models = ModelServiceStub(self.channel)
         self.visibility = VisibilityServiceStub(self.channel)
 
 

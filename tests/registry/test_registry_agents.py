@@ -29,7 +29,7 @@ from hopline.registry.v1.identity_pb2 import (
 from hopline.registry.v1.visibility_pb2 import GetSelfRequest
 from hopline.registry.v1.workspace_pb2 import Policy, UpdatePolicyRequest
 from hopline_directory import ADMIN, OPERATOR, VIEWER
-from hopline_registry.agents import MAX_DEFINITION
+from hopline_registry.definitions import MAX_DEFINITION
 from hopline_rpc.errors import HoplineError, to_status
 
 from tests.registry.builders import Caller, Rig, refusal

@@ -138,8 +138,11 @@ async def test_a_registry_of_before_gets_the_looks_of_its_slugs(tmp_path: Path) 
     await rig.registry.close()
     with sqlite3.connect(tmp_path / "registry.db") as record:
         record.execute("DROP INDEX agents_by_look")
+        record.execute("DROP INDEX agents_by_key")
+        record.execute("DROP TABLE models")
         record.execute("DROP TABLE plugins")
-        for column in ("slug_look", "former_names", "connections", "webhook_secret", "awaits_definition"):
+        since = ("slug_look", "former_names", "connections", "webhook_secret", "awaits_definition", "crew")
+        for column in since:
             record.execute(f"ALTER TABLE agents DROP COLUMN {column}")
         for column in ("webhook_url", "webhook_secret"):
             record.execute(f"ALTER TABLE users DROP COLUMN {column}")

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from google.protobuf import json_format
-from hopline.registry.v1 import agent_pb2, identity_pb2, visibility_pb2, workspace_pb2
+from hopline.registry.v1 import agent_pb2, identity_pb2, model_pb2, visibility_pb2, workspace_pb2
 from hopline_rpc.clock import from_timestamp, to_timestamp
 
 from hopline_directory.records import (
@@ -15,6 +15,7 @@ from hopline_directory.records import (
     AgentRecord,
     AgentState,
     ConnectionRecord,
+    ModelRecord,
     Policy,
     Rate,
     Relation,
@@ -96,6 +97,7 @@ def agent_record(workspace_id: str, agent: agent_pb2.Agent) -> AgentRecord:
         connections=tuple(
             ConnectionRecord(each.name, each.agent, each.description) for each in agent.connections
         ),
+        crew=agent.crew,
         awaits_definition=agent.awaits_definition,
     )
 
@@ -139,6 +141,7 @@ def agent_message(agent: AgentRecord) -> agent_pb2.Agent:
             agent_pb2.Connection(name=each.name, agent=each.agent_id, description=each.description)
             for each in agent.connections
         ],
+        crew=agent.crew,
         awaits_definition=agent.awaits_definition,
     )
 
@@ -152,6 +155,47 @@ def _server_tool(tool: ServerToolRecord) -> agent_pb2.ServerTool:
     message = agent_pb2.ServerTool(name=tool.name, description=tool.description)
     message.input_schema.update(dict(tool.input_schema))
     return message
+
+
+def model_record(workspace_id: str, model: model_pb2.Model) -> ModelRecord:
+    """Read a model; one without a name of its own is called by its identifier."""
+    return ModelRecord(
+        id=model.id,
+        workspace_id=workspace_id,
+        model_identifier=model.model_identifier,
+        display_name=model.display_name or model.model_identifier,
+        input_usd_per_1m=_price(model, "input_usd_per_1m"),
+        output_usd_per_1m=_price(model, "output_usd_per_1m"),
+        cached_usd_per_1m=_price(model, "cached_usd_per_1m"),
+        is_default=model.is_default,
+        created_at=from_timestamp(model.created_at),
+    )
+
+
+def _price(model: model_pb2.Model, field: Any) -> Decimal | None:
+    return Decimal(getattr(model, field)) if model.HasField(field) else None
+
+
+def model_message(model: ModelRecord) -> model_pb2.Model:
+    """Write a model."""
+    return model_pb2.Model(
+        id=model.id,
+        model_identifier=model.model_identifier,
+        display_name=model.display_name,
+        input_usd_per_1m=price_text(model.input_usd_per_1m),
+        output_usd_per_1m=price_text(model.output_usd_per_1m),
+        cached_usd_per_1m=price_text(model.cached_usd_per_1m),
+        is_default=model.is_default,
+        created_at=to_timestamp(model.created_at),
+    )
+
+
+def price_text(price: Decimal | None) -> str | None:
+    """Write a price without the zeros that say nothing."""
+    if price is None:
+        return None
+    text = format(price, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def kind_number(kind: AgentKind) -> agent_pb2.AgentKind.ValueType:

@@ -21,6 +21,7 @@ from hopline_directory.records import (
     VIEWER,
     AgentRecord,
     ConnectionRecord,
+    ModelRecord,
     Policy,
     Relation,
     UserRecord,
@@ -134,6 +135,22 @@ class Directory:
     def agent_ids(self, workspace_id: str) -> list[str]:
         """Return the ids of all agents that a workspace has or had."""
         return list(self._workspace(workspace_id).agents)
+
+    def models(self, workspace_id: str) -> list[ModelRecord]:
+        """Return the workspace's catalogue, in order of identifier."""
+        found = self._workspace(workspace_id).models.values()
+        return sorted(found, key=lambda model: model.model_identifier)
+
+    def model_of(self, agent: AgentRecord) -> str:
+        """Return the identifier of what an agent's worker should run: its own model, else the default.
+
+        Empty for neither. What stands there from before there was a catalogue is told as it is.
+        """
+        models = self._workspace(agent.workspace_id).models
+        if agent.model_id:
+            own = models.get(agent.model_id)
+            return agent.model_id if own is None else own.model_identifier
+        return next((each.model_identifier for each in models.values() if each.is_default), "")
 
     def plugins(self, workspace_id: str) -> tuple[PluginRecord, ...]:
         """Return the plugins of a workspace that are in force, in order of key; not those that wait."""

@@ -100,9 +100,26 @@ class AgentRecord:
     former_names: tuple[tuple[str, float], ...] = ()
     # In order of name.
     connections: tuple[ConnectionRecord, ...] = ()
+    # The crew of its owner that it is a member of; its key is unique within it.
+    crew: str = ""
     # Made by its plugin's installation, and nobody has said yet what it is.
     awaits_definition: bool = False
     deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """A model of a workspace's catalogue. Prices are US dollars for a million tokens, None: unknown."""
+
+    id: str
+    workspace_id: str
+    model_identifier: str
+    display_name: str
+    input_usd_per_1m: Decimal | None = None
+    output_usd_per_1m: Decimal | None = None
+    cached_usd_per_1m: Decimal | None = None
+    is_default: bool = False
+    created_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from hopline_rpc.principals import load_public_key
 from hopline_directory.convert import (
     agent_message,
     agent_record,
+    model_message,
+    model_record,
     policy_message,
     policy_record,
     user_message,
@@ -25,7 +27,7 @@ from hopline_directory.convert import (
     workspace_record,
 )
 from hopline_directory.plugins import PluginRecord, plugin_message, plugin_record
-from hopline_directory.records import AgentRecord, Policy, UserRecord, WorkspaceRecord
+from hopline_directory.records import AgentRecord, ModelRecord, Policy, UserRecord, WorkspaceRecord
 
 # A revoked token is remembered until no assertion made from it can still hold (60 s), with room for
 # clocks that differ.
@@ -84,6 +86,7 @@ class WorkspaceState:
         self.policy: Policy | None = None
         self.users: dict[str, UserRecord] = {}
         self.agents: dict[str, AgentRecord] = {}
+        self.models: dict[str, ModelRecord] = {}
         # (user, agent), or (user, "") for the whole workspace.
         self.roles: dict[tuple[str, str], int] = {}
         self.plugins: dict[str, PluginRecord] = {}
@@ -130,6 +133,10 @@ class WorkspaceState:
             self._put_agent(agent_record(change.workspace_id, change.agent))
         elif kind == "agent_deleted" and change.agent_deleted in self.agents:
             self._put_agent(replace(self.agents[change.agent_deleted], deleted=True))
+        elif kind == "model":
+            self.models[change.model.id] = model_record(change.workspace_id, change.model)
+        elif kind == "model_deleted":
+            self.models.pop(change.model_deleted, None)
         elif kind == "role_granted":
             self._put_role(_target(change.role_granted), int(change.role_granted.role))
         elif kind == "role_revoked":
@@ -148,6 +155,8 @@ class WorkspaceState:
             yield partial(_policy_change, workspace_id, self.policy)
         for user in self.users.values():
             yield partial(_user_change, user)
+        for model in self.models.values():
+            yield partial(_model_change, model)
         for agent in self.agents.values():
             yield partial(_agent_changes, agent)
         for target, role in self.roles.items():
@@ -195,6 +204,8 @@ class State:
             "user": lambda: workspace.users.get(change.user.id),
             "agent": lambda: workspace.agents.get(change.agent.id),
             "agent_deleted": lambda: workspace.agents.get(change.agent_deleted),
+            "model": lambda: workspace.models.get(change.model.id),
+            "model_deleted": lambda: workspace.models.get(change.model_deleted),
             "role_granted": lambda: workspace.roles.get(_target(change.role_granted)),
             "role_revoked": lambda: workspace.roles.get(_target(change.role_revoked)),
             "plugin": lambda: workspace.plugins.get(change.plugin.id),
@@ -267,6 +278,10 @@ def _policy_change(workspace_id: str, policy: Policy) -> Sequence[Change]:
 
 def _user_change(user: UserRecord) -> Sequence[Change]:
     return (Change(workspace_id=user.workspace_id, user=user_message(user)),)
+
+
+def _model_change(model: ModelRecord) -> Sequence[Change]:
+    return (Change(workspace_id=model.workspace_id, model=model_message(model)),)
 
 
 def _agent_changes(agent: AgentRecord) -> Sequence[Change]:

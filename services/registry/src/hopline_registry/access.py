@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from hopline_directory import ADMIN, NO_ROLE, VIEWER, AgentRecord, UserRecord, needs_role, one_of
 from hopline_rpc.errors import HoplineError
 
 from hopline_registry.core import Tx
 from hopline_registry.store import agents as agent_rows
 from hopline_registry.store import people
+
+
+class Access(Protocol):
+    """Whom a wish may name."""
+
+    def agent(self, ref: str, role: int) -> AgentRecord:
+        """Return the agent that `ref` means; one that may not be named is `not_found`."""
+        ...
+
+
+class PluginAccess:
+    """Names a plugin's own agents, and nobody else."""
+
+    def __init__(self, tx: Tx, plugin_id: str) -> None:
+        self._tx = tx
+        self._plugin_id = plugin_id
+
+    def agent(self, ref: str, role: int) -> AgentRecord:
+        """Return the plugin's agent that `ref` (id, else slug, else name) means; it may do all with it."""
+        workspace_id = self._tx.actor.workspace_id
+        for column in ("id", "slug", "name"):
+            values = {column: ref, "plugin_id": self._plugin_id}
+            if found := agent_rows.agents_with(self._tx.conn, workspace_id, **values):
+                return one_of(found, ref)
+        return one_of((), ref)
 
 
 class AgentAccess:

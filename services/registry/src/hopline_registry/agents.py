@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
-from typing import Final
+from collections.abc import Iterable
+from dataclasses import replace
 
 from hopline.registry.v1.agent_pb2 import CreateAgentRequest
-from hopline_directory import ADMIN, OPERATOR, VIEWER, AgentRecord, ConnectionRecord, View
-from hopline_directory.convert import agent_message
-from hopline_rpc.errors import HoplineError, invalid
+from hopline_directory import ADMIN, OPERATOR, VIEWER, AgentRecord, View
+from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
 
-from hopline_registry.access import AgentAccess, user_for
+from hopline_registry.access import AgentAccess
 from hopline_registry.core import Core, Tx
-from hopline_registry.domain.agents import parent_problem, webhook_problem
-from hopline_registry.domain.names import (
-    RESERVED_SECONDS,
-    free_slug,
-    is_own,
-    name_problem,
-    renamed,
-    slug_problem,
-    slugify,
-)
+from hopline_registry.definitions import Definition, agent_changed, check_room, differing
+from hopline_registry.members import remove
 from hopline_registry.store import agents as rows
-from hopline_registry.store import tokens as token_rows
-from hopline_registry.store import workspaces
-from hopline_registry.tokens import FIRST, mint, revoke
-
-_NAMES: Final = tuple(each.name for each in fields(AgentRecord))
-MAX_DEFINITION: Final = 1024 * 1024
-# What the mesh gives to a new agent, whatever its creator says.
-_GIVEN: Final = frozenset(
-    {"id", "workspace_id", "slug", "state", "created_at", "deleted", "former_names", "has_webhook_secret"}
-)
+from hopline_registry.tokens import FIRST, mint
 
 
 class Agents:
@@ -54,12 +35,12 @@ class Agents:
             if earlier is not None and (known := rows.agent_by_id(tx.conn, wish.workspace_id, earlier)):
                 return known, ""
             secret = request.agent.wake.webhook_secret
-            agent = _Definition(tx, secret).new(wish)
-            _check_room(tx)
+            agent = Definition(tx, secret).new(wish)
+            check_room(tx)
             rows.add_agent(tx.conn, agent)
             if secret:
                 rows.set_wake_secret(tx.conn, agent, secret)
-            _changed(tx, agent, "agent.created")
+            agent_changed(tx, agent, "agent.created")
             _, token = mint(tx, agent.workspace_id, "agent", agent.id, name=FIRST)
             tx.made(request, request.request_id, agent.id)
             return agent, token
@@ -85,8 +66,8 @@ class Agents:
 
         def op(tx: Tx) -> AgentRecord:
             before = AgentAccess(tx).agent(ref, ADMIN)
-            agent = _Definition(tx, secret).updated(before, wish, wanted)
-            changed = _differing(before, agent)
+            agent = Definition(tx, secret).updated(before, wish, wanted)
+            changed = differing(before, agent)
             held = rows.wake_webhook_of(tx.conn, before.workspace_id, before.id) if secret else None
             is_new = secret != "" and (held is None or held[1] != secret)
             if is_new or agent.has_webhook_secret != before.has_webhook_secret:
@@ -94,7 +75,7 @@ class Agents:
                 changed = [name for name in changed if name != "has_webhook_secret"] + ["webhook_secret"]
             if changed:
                 rows.save_agent(tx.conn, agent)
-                _changed(tx, agent, "agent.updated", changed)
+                agent_changed(tx, agent, "agent.updated", changed)
             return agent
 
         return await self._core.write(caller, op)
@@ -117,7 +98,7 @@ class Agents:
             agent = replace(before, state="paused" if action == "agent.paused" else "active")
             if agent != before:
                 rows.save_agent(tx.conn, agent)
-                _changed(tx, agent, action)
+                agent_changed(tx, agent, action)
             return agent
 
         return await self._core.write(caller, op)
@@ -126,220 +107,6 @@ class Agents:
         """Delete an agent and end its tokens; its children stay, without a lead."""
 
         def op(tx: Tx) -> None:
-            agent = AgentAccess(tx).agent(ref, ADMIN)
-            if agent.is_default:
-                raise HoplineError(
-                    "failed_precondition",
-                    "the default agent cannot be deleted; make another the default first",
-                )
-            for child in _children(tx, agent):
-                orphan = replace(child, parent_agent_id="")
-                rows.save_agent(tx.conn, orphan)
-                _changed(tx, orphan, "agent.updated", ["parent_agent_id"])
-            rows.mark_deleted(tx.conn, agent, tx.now)
-            details = {"slug": agent.slug, "name": agent.name}
-            tx.changed(agent.workspace_id, "agent.deleted", details, agent_deleted=agent.id)
-            for token in token_rows.live_tokens(tx.conn, agent.workspace_id, "agent", agent.id, tx.now):
-                revoke(tx, token)
+            remove(tx, AgentAccess(tx).agent(ref, ADMIN))
 
         await self._core.write(caller, op)
-
-
-class _Definition:
-    """Makes a definition out of what somebody wishes, with everything checked against what there is."""
-
-    def __init__(self, tx: Tx, secret: str = "") -> None:
-        self._tx = tx
-        self._access = AgentAccess(tx)
-        self._secret = secret
-
-    def new(self, wish: AgentRecord) -> AgentRecord:
-        """Return the definition of an agent that is created."""
-        tx = self._tx
-        if wish.plugin_id:
-            raise invalid("agent.plugin_id", "is given by a plugin's installation")
-        draft = AgentRecord(
-            id=tx.ids.new_id("agt"),
-            workspace_id=tx.actor.workspace_id,
-            slug="",
-            name=wish.name,
-            owner_id=tx.actor.id,
-            created_at=tx.now,
-        )
-        agent = self.updated(draft, wish, frozenset(_NAMES) - _GIVEN)
-        return replace(agent, slug=self._slug(wish, agent))
-
-    def updated(self, before: AgentRecord, wish: AgentRecord, names: frozenset[str]) -> AgentRecord:
-        """Return `before` with the named fields taken from `wish`."""
-        values = {name: getattr(wish, name) for name in names}
-        if "name" in names and (problem := name_problem(wish.name)):
-            raise invalid("agent.name", problem)
-        if "owner_id" in names:
-            values["owner_id"] = self._owner(before, wish.owner_id)
-        if "reach" in names:
-            values["reach"] = frozenset(self._reach(before, sorted(wish.reach)))
-        if "connections" in names:
-            values["connections"] = self._connections(before, wish.connections)
-        if "parent_agent_id" in names and wish.parent_agent_id:
-            values["parent_agent_id"] = self._seen(wish.parent_agent_id, "agent.parent_agent_id").id
-        agent = replace(before, **values)
-        if before.slug and agent.name != before.name:
-            former = renamed(before.former_names, before.name, agent.name, self._tx.now)
-            agent = replace(agent, former_names=former)
-        if agent.parent_agent_id:
-            agent = replace(agent, is_subagent=True)
-        self._check_crew(before, agent)
-        if "wake" in names:
-            agent = self._woken(before, agent)
-        _check_size(agent)
-        if agent.is_default and not before.is_default:
-            self._take_over_default(agent)
-        return agent
-
-    def _slug(self, wish: AgentRecord, agent: AgentRecord) -> str:
-        """Return the slug of a new agent, and take it from a deleted one that has it no longer."""
-        if wish.slug and (problem := slug_problem(wish.slug)):
-            raise invalid("agent.slug", problem)
-        slug = slugify(wish.slug) or free_slug(wish.name, lambda each: self._in_the_way(each, agent) != "")
-        if why := self._in_the_way(slug, agent):
-            raise HoplineError(
-                "failed_precondition",
-                f"the slug {slug!r} {why}; choose another, or leave it empty to have one made",
-                violations=(("agent.slug", why),),
-            )
-        for earlier, _ in rows.looking_like(self._tx.conn, agent.workspace_id, slug):
-            if earlier.slug == slug:
-                rows.release_slug(self._tx.conn, earlier)
-        return slug
-
-    def _in_the_way(self, slug: str, agent: AgentRecord) -> str:
-        """Say why an agent cannot have a slug; empty when it can."""
-        if is_own(slug):
-            return "is a word of the mesh's own addresses"
-        for earlier, deleted_at in rows.looking_like(self._tx.conn, agent.workspace_id, slug):
-            if deleted_at is None:
-                same = earlier.slug == slug
-                return "is taken" if same else f"looks like {earlier.slug!r}, which is taken"
-            if deleted_at + RESERVED_SECONDS > self._tx.now and not _takes_the_place(agent, earlier):
-                return f"is reserved: the agent {earlier.slug!r} was deleted less than 30 days ago"
-        return ""
-
-    def _owner(self, before: AgentRecord, ref: str) -> str:
-        """Return the owner's id; only workspace admins give agents to others."""
-        if not ref:
-            return before.owner_id
-        owner = user_for(self._tx, ref)
-        if owner.id != before.owner_id:
-            self._tx.require(ADMIN)
-        return owner.id
-
-    def _reach(self, before: AgentRecord, refs: Sequence[str]) -> Iterable[str]:
-        """Return the ids that a reach list means; those that stand in it already need no look-up."""
-        for ref in refs:
-            yield ref if ref in before.reach else self._seen(ref, "agent.reach").id
-
-    def _connections(
-        self, before: AgentRecord, wished: Sequence[ConnectionRecord]
-    ) -> tuple[ConnectionRecord, ...]:
-        """Return connections with the ids of their peers; those that there are already need no look-up.
-
-        Whether such a peer may still be seen, or still exists, does not show here.
-        """
-        known = {each.agent_id for each in before.connections}
-        found: dict[str, ConnectionRecord] = {}
-        for number, each in enumerate(wished):
-            field = f"agent.connections[{number}]"
-            ref = each.agent_id
-            peer_id = ref if ref in known else self._seen(ref, f"{field}.agent").id
-            if peer_id == before.id:
-                raise invalid(f"{field}.agent", "is the agent itself; a connection leads to another agent")
-            if each.name in found:
-                raise invalid(f"{field}.name", f"{each.name!r} is the name of another connection already")
-            found[each.name] = replace(each, agent_id=peer_id)
-        return tuple(found[name] for name in sorted(found))
-
-    def _seen(self, ref: str, field: str) -> AgentRecord:
-        try:
-            return self._access.agent(ref, VIEWER)
-        except HoplineError as refusal:
-            raise invalid(field, refusal.message) from None
-
-    def _check_crew(self, before: AgentRecord, agent: AgentRecord) -> None:
-        """Hold a crew together: one level, one owner or plugin."""
-        if agent.parent_agent_id == before.parent_agent_id and agent.owner_id == before.owner_id:
-            if agent.is_subagent and not before.is_subagent and _children(self._tx, agent):
-                raise invalid("agent.is_subagent", "the agent leads a crew itself")
-            return
-        children = _children(self._tx, before)
-        if agent.owner_id != before.owner_id and any(child.owner_id != agent.owner_id for child in children):
-            raise invalid("agent.owner_id", "the agent leads a crew of its present owner")
-        if agent.parent_agent_id:
-            parent = rows.agent_by_id(self._tx.conn, agent.workspace_id, agent.parent_agent_id)
-            if parent is not None and (problem := parent_problem(agent, parent, has_children=bool(children))):
-                raise invalid("agent.parent_agent_id", problem)
-
-    def _woken(self, before: AgentRecord, agent: AgentRecord) -> AgentRecord:
-        """Check how it is woken: what the mesh calls is set by admins of the workspace only."""
-        if agent.wake != "webhook":
-            for field, given in (("webhook_url", agent.webhook_url), ("webhook_secret", self._secret)):
-                if given:
-                    raise invalid(f"agent.wake.{field}", "goes with the kind WAKE_KIND_WEBHOOK alone")
-            return replace(agent, has_webhook_secret=False)
-        now, then = (agent.wake, agent.webhook_url), (before.wake, before.webhook_url)
-        if now == then and not self._secret:
-            return agent
-        if problem := webhook_problem(agent.webhook_url):
-            raise invalid("agent.wake.webhook_url", problem)
-        if not (self._secret or before.has_webhook_secret):
-            raise invalid("agent.wake.webhook_secret", "is needed with an address: 16 to 256 bytes of text")
-        self._tx.require(ADMIN)
-        return replace(agent, has_webhook_secret=True)
-
-    def _take_over_default(self, agent: AgentRecord) -> None:
-        """There is one default agent: the earlier one stops being it."""
-        self._tx.require(ADMIN)
-        for earlier in rows.agents_with(self._tx.conn, agent.workspace_id, is_default=True):
-            demoted = replace(earlier, is_default=False)
-            rows.save_agent(self._tx.conn, demoted)
-            _changed(self._tx, demoted, "agent.updated", ["is_default"])
-
-
-def _takes_the_place(agent: AgentRecord, deleted: AgentRecord) -> bool:
-    """Tell whether an agent is made again: by the same owner or plugin, under the same key."""
-    return (
-        agent.key != ""
-        and agent.key == deleted.key
-        and agent.plugin_id == deleted.plugin_id
-        and (agent.plugin_id != "" or agent.owner_id == deleted.owner_id)
-    )
-
-
-def _check_size(agent: AgentRecord) -> None:
-    """Keep a definition to what one message of the feed, or the start of a turn, can carry with others."""
-    size = agent_message(agent).ByteSize()
-    if size > MAX_DEFINITION:
-        raise invalid("agent", f"its definition takes {size} bytes; the limit is {MAX_DEFINITION} (1 MiB)")
-
-
-def _differing(before: AgentRecord, agent: AgentRecord) -> list[str]:
-    return [name for name in _NAMES if getattr(agent, name) != getattr(before, name)]
-
-
-def _children(tx: Tx, agent: AgentRecord) -> Sequence[AgentRecord]:
-    return rows.agents_with(tx.conn, agent.workspace_id, parent_agent_id=agent.id)
-
-
-def _check_room(tx: Tx) -> None:
-    limit = workspaces.policy_of(tx.conn, tx.actor.workspace_id)["agents"]
-    count = rows.count_agents(tx.conn, tx.actor.workspace_id)
-    if count >= int(limit):
-        text = (
-            f"the workspace has {count} agents and its policy allows {limit}; delete one or raise the limit"
-        )
-        details = {"rail": "agents", "limit": int(limit), "used": count}
-        raise HoplineError("limit_reached", text, details=details, quota=("agents", text))
-
-
-def _changed(tx: Tx, agent: AgentRecord, action: str, names: Sequence[str] = ()) -> None:
-    details = {"slug": agent.slug, "name": agent.name, "fields": list(names)}
-    tx.changed(agent.workspace_id, action, details, agent=agent_message(agent))

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from hopline.registry.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
+from hopline.registry.v1.crew_pb2_grpc import add_CrewServiceServicer_to_server
 from hopline.registry.v1.identity_pb2_grpc import add_IdentityServiceServicer_to_server
+from hopline.registry.v1.model_pb2_grpc import add_ModelServiceServicer_to_server
 from hopline.registry.v1.plugin_pb2_grpc import PluginServiceServicer, add_PluginServiceServicer_to_server
 from hopline.registry.v1.visibility_pb2_grpc import add_VisibilityServiceServicer_to_server
 from hopline.registry.v1.workspace_pb2_grpc import add_WorkspaceServiceServicer_to_server
@@ -26,12 +28,16 @@ from hopline_store import Database, open_database, private_file
 from hopline_registry.agents import Agents
 from hopline_registry.bootstrap import TOKEN_FILE, install
 from hopline_registry.core import Core
+from hopline_registry.crews import Crews
 from hopline_registry.feed import Feed
 from hopline_registry.identity import Identity
 from hopline_registry.keys import Keys
+from hopline_registry.models import Models
 from hopline_registry.people import People
 from hopline_registry.servicers.agents import AgentServicer
+from hopline_registry.servicers.crews import CrewServicer
 from hopline_registry.servicers.identity import IdentityServicer
+from hopline_registry.servicers.models import ModelServicer
 from hopline_registry.servicers.visibility import VisibilityServicer
 from hopline_registry.servicers.workspaces import WorkspaceServicer
 from hopline_registry.settings import DATABASE_FILE, LOCK_FILE, RegistrySettings
@@ -114,6 +120,8 @@ class Registry:
             IdentityServicer(self._identity, self._keys, People(core), self._tokens, webhooks, pager),
         )
         server.add(add_AgentServiceServicer_to_server, AgentServicer(Agents(core), webhooks, pager))
+        server.add(add_CrewServiceServicer_to_server, CrewServicer(Crews(core), pager))
+        server.add(add_ModelServiceServicer_to_server, ModelServicer(Models(core), pager))
         server.add(add_PluginServiceServicer_to_server, PluginServiceServicer())  # type: ignore[abstract] # its methods follow
         server.add(
             add_VisibilityServiceServicer_to_server,

@@ -390,7 +390,7 @@ class Dispatcher:
             fields |= {
                 "soul": agent.soul,
                 "instructions": agent.instructions,
-                "model_id": agent.model_id,
+                "model_id": self._directory.model_of(agent),
                 "thinking_level": agent.thinking_level,
             }
         return StartTurn(

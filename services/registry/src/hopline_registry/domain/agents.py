@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -39,7 +40,27 @@ WHY_FIXED: Final = {
     "plugin_id": "is given by a plugin's installation",
     "created_at": "is given by the mesh",
     "former_names": "are kept by the mesh",
+    "crew": "is given by the crew that the agent was made in",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose agents are meant: those of a plugin, or of an owner's crew, or an owner's others.
+
+    A key is unique within it. Of a plugin's agents the owner is whoever installed it.
+    """
+
+    workspace_id: str
+    owner_id: str
+    plugin_id: str = ""
+    crew: str = ""
+
+
+def scope_of(agent: AgentRecord) -> Scope:
+    """Return the scope in which an agent's key is unique."""
+    owner_id = "" if agent.plugin_id else agent.owner_id
+    return Scope(agent.workspace_id, owner_id, agent.plugin_id, agent.crew)
 
 
 def parent_problem(agent: AgentRecord, parent: AgentRecord, *, has_children: bool) -> str | None:

@@ -31,7 +31,7 @@ class AgentServicer(AgentServiceServicer):
 
     async def CreateAgent(self, request: pb.CreateAgentRequest, context: Any) -> pb.CreateAgentResponse:
         caller = current_principal()
-        wish = _wish(caller.workspace_id, request.agent)
+        wish = wish_of(caller.workspace_id, request.agent)
         agent, token = await self._agents.create(caller, request, wish)
         return pb.CreateAgentResponse(agent=agent_message(agent), token=token)
 
@@ -55,7 +55,7 @@ class AgentServicer(AgentServiceServicer):
         caller = current_principal()
         paths = chosen(request.update_mask, UPDATABLE, WHY_FIXED)
         checked = overlay(pb.Agent(name="-"), request.agent, paths)
-        wish = _wish(caller.workspace_id, checked)
+        wish = wish_of(caller.workspace_id, checked)
         names = [*paths, *(["webhook_url"] if "wake" in paths else [])]
         secret = checked.wake.webhook_secret
         agent = await self._agents.update(caller, request.agent_ref, wish, names, secret)
@@ -80,7 +80,7 @@ class AgentServicer(AgentServiceServicer):
         return pb.DeleteAgentResponse()
 
 
-def _wish(workspace_id: str, agent: pb.Agent) -> AgentRecord:
+def wish_of(workspace_id: str, agent: pb.Agent) -> AgentRecord:
     """Read the definition that a caller wishes for."""
     try:
         return agent_record(workspace_id, agent)

@@ -102,6 +102,8 @@ agents: Final = Table(
     Column("connections", JSON, nullable=False, server_default="[]"),
     # Signs what is sent to `webhook_url`. Read by whoever sends, and in no definition.
     Column("webhook_secret", Text, nullable=False, server_default=""),
+    # The crew of its owner that it is a member of; empty for none.
+    Column("crew", Text, nullable=False, server_default=""),
     # Made by its plugin's installation, and nobody has said yet what it is.
     Column("awaits_definition", Boolean, nullable=False, server_default=false()),
     PrimaryKeyConstraint("workspace_id", "id"),
@@ -109,6 +111,24 @@ agents: Final = Table(
     Index("agents_by_name", "workspace_id", "name"),
     Index("agents_by_look", "workspace_id", "slug_look"),
     Index("agents_by_parent", "workspace_id", "parent_agent_id"),
+    Index("agents_by_key", "workspace_id", "key"),
+)
+
+models: Final = Table(
+    "models",
+    metadata,
+    Column("workspace_id", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("model_identifier", Text, nullable=False),
+    Column("display_name", Text, nullable=False),
+    # Decimal numbers as text: what they are must not depend on how a database counts. Null: unknown.
+    Column("input_usd_per_1m", Text, nullable=True),
+    Column("output_usd_per_1m", Text, nullable=True),
+    Column("cached_usd_per_1m", Text, nullable=True),
+    Column("is_default", Boolean, nullable=False),
+    Column("created_at", Float, nullable=False),
+    PrimaryKeyConstraint("workspace_id", "id"),
+    UniqueConstraint("workspace_id", "model_identifier"),
 )
 
 # A plugin that was uninstalled stays while slugs of its agents are reserved.

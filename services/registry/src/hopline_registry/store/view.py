@@ -9,18 +9,24 @@ from hopline.registry.v1.identity_pb2 import RoleGrant, SigningKey, Token
 from hopline.registry.v1.visibility_pb2 import Change, WatchChangesResponse
 from hopline.registry.v1.workspace_pb2 import Policy
 from hopline_directory import WorkspaceRecord
-from hopline_directory.convert import agent_message, user_message, workspace_message
+from hopline_directory.convert import agent_message, model_message, user_message, workspace_message
 from hopline_rpc.clock import to_timestamp
 from sqlalchemy import Connection, select
 
 from hopline_registry.domain.policies import complete
-from hopline_registry.store import agents, feed, schema, tokens
+from hopline_registry.store import agents, feed, models, schema, tokens
 from hopline_registry.store.people import user_record
 
 
 def snapshot(conn: Connection, revoked_since: float) -> WatchChangesResponse:
     """Return everything, with the tokens that were revoked lately."""
-    changes = [*_mesh(conn, revoked_since), *_workspaces(conn), *_people(conn), *_agents(conn)]
+    changes = [
+        *_mesh(conn, revoked_since),
+        *_workspaces(conn),
+        *_people(conn),
+        *_models(conn),
+        *_agents(conn),
+    ]
     return WatchChangesResponse(changes=changes, head_seq=feed.head(conn), snapshot=True, snapshot_end=True)
 
 
@@ -47,6 +53,11 @@ def _people(conn: Connection) -> Iterator[Change]:
     for row in conn.execute(select(schema.roles)):
         grant = RoleGrant(user_id=row.user_id, agent_id=row.agent_id, role=row.role)
         yield Change(workspace_id=row.workspace_id, role_granted=grant)
+
+
+def _models(conn: Connection) -> Iterator[Change]:
+    for model in models.all_models(conn):
+        yield Change(workspace_id=model.workspace_id, model=model_message(model))
 
 
 def _agents(conn: Connection) -> Iterator[Change]:
