@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from hopline_registry.domain.names import name_problem
+
 if TYPE_CHECKING:
     from hopline_directory import AgentRecord
 
@@ -67,6 +69,8 @@ def problem(wanted: Sequence[Wanted]) -> tuple[str, str] | None:
     lead: int | None = None
     seen: dict[str, int] = {}
     for number, each in enumerate(wanted):
+        if wrong := name_problem(each.key):
+            return f"members[{number}].key", wrong
         if each.key in seen:
             return f"members[{number}].key", f"{each.key!r} is the key of members[{seen[each.key]}] already"
         seen[each.key] = number
