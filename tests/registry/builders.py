@@ -13,6 +13,7 @@ from hopline.registry.v1.crew_pb2_grpc import CrewServiceStub
 from hopline.registry.v1.identity_pb2 import CreateUserRequest, GrantRoleRequest
 from hopline.registry.v1.identity_pb2_grpc import IdentityServiceStub
 from hopline.registry.v1.model_pb2_grpc import ModelServiceStub
+from hopline.registry.v1.plugin_pb2_grpc import PluginServiceStub
 from hopline.registry.v1.visibility_pb2_grpc import VisibilityServiceStub
 from hopline.registry.v1.workspace_pb2 import CreateWorkspaceRequest
 from hopline.registry.v1.workspace_pb2_grpc import WorkspaceServiceStub
@@ -39,6 +40,7 @@ class Caller:
         self.agents = AgentServiceStub(self.channel)
         self.crews = CrewServiceStub(self.channel)
         self.models = ModelServiceStub(self.channel)
+        self.plugins = PluginServiceStub(self.channel)
         self.visibility = VisibilityServiceStub(self.channel)
 
 

@@ -55,6 +55,10 @@ class Agents:
         """Return the agents on which the caller holds at least `viewer`."""
         return self._core.directory.for_person(caller, VIEWER)
 
+    def plugin_name(self, agent: AgentRecord) -> str:
+        """Return the name of the plugin that an agent comes from; empty for one that a person made."""
+        return self._core.directory.plugin_name(agent)
+
     async def update(
         self, caller: Principal, ref: str, wish: AgentRecord, names: Iterable[str], secret: str = ""
     ) -> AgentRecord:

@@ -14,7 +14,7 @@ from hopline.registry.v1.agent_pb2_grpc import add_AgentServiceServicer_to_serve
 from hopline.registry.v1.crew_pb2_grpc import add_CrewServiceServicer_to_server
 from hopline.registry.v1.identity_pb2_grpc import add_IdentityServiceServicer_to_server
 from hopline.registry.v1.model_pb2_grpc import add_ModelServiceServicer_to_server
-from hopline.registry.v1.plugin_pb2_grpc import PluginServiceServicer, add_PluginServiceServicer_to_server
+from hopline.registry.v1.plugin_pb2_grpc import add_PluginServiceServicer_to_server
 from hopline.registry.v1.visibility_pb2_grpc import add_VisibilityServiceServicer_to_server
 from hopline.registry.v1.workspace_pb2_grpc import add_WorkspaceServiceServicer_to_server
 from hopline_directory import REVOKED_SECONDS, Directory, end_revoked
@@ -29,19 +29,24 @@ from hopline_registry.agents import Agents
 from hopline_registry.bootstrap import TOKEN_FILE, install
 from hopline_registry.core import Core
 from hopline_registry.crews import Crews
+from hopline_registry.domain.names import RESERVED_SECONDS
 from hopline_registry.feed import Feed
 from hopline_registry.identity import Identity
 from hopline_registry.keys import Keys
 from hopline_registry.models import Models
 from hopline_registry.people import People
+from hopline_registry.plugin_agents import PluginAgents
+from hopline_registry.plugins import Plugins
 from hopline_registry.servicers.agents import AgentServicer
 from hopline_registry.servicers.crews import CrewServicer
 from hopline_registry.servicers.identity import IdentityServicer
 from hopline_registry.servicers.models import ModelServicer
+from hopline_registry.servicers.plugins import PluginServicer
 from hopline_registry.servicers.visibility import VisibilityServicer
 from hopline_registry.servicers.workspaces import WorkspaceServicer
 from hopline_registry.settings import DATABASE_FILE, LOCK_FILE, RegistrySettings
 from hopline_registry.store import feed as feed_rows
+from hopline_registry.store import plugins as plugin_rows
 from hopline_registry.store import tokens as token_rows
 from hopline_registry.store.view import snapshot
 from hopline_registry.tokens import Tokens
@@ -122,7 +127,9 @@ class Registry:
         server.add(add_AgentServiceServicer_to_server, AgentServicer(Agents(core), webhooks, pager))
         server.add(add_CrewServiceServicer_to_server, CrewServicer(Crews(core), pager))
         server.add(add_ModelServiceServicer_to_server, ModelServicer(Models(core), pager))
-        server.add(add_PluginServiceServicer_to_server, PluginServiceServicer())  # type: ignore[abstract] # its methods follow
+        server.add(
+            add_PluginServiceServicer_to_server, PluginServicer(Plugins(core), PluginAgents(core), pager)
+        )
         server.add(
             add_VisibilityServiceServicer_to_server,
             VisibilityServicer(
@@ -182,6 +189,8 @@ class Registry:
         if await self._core.read(lambda conn: feed_rows.head(conn) - feed_rows.oldest(conn)) > slack:
             await self._db.writer.run(lambda conn: feed_rows.keep_newest(conn, kept))
         await self._db.writer.run(lambda conn: token_rows.forget_dead(conn, now - _DEAD_TOKEN_SECONDS))
+        # By then no slug is kept any more for the agents of a plugin that is gone.
+        await self._db.writer.run(lambda conn: plugin_rows.forget_uninstalled(conn, now - RESERVED_SECONDS))
 
 
 class _Store(NamedTuple):

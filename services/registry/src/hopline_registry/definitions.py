@@ -24,7 +24,7 @@ from hopline_registry.domain.names import (
 )
 from hopline_registry.models import model_id_for
 from hopline_registry.store import agents as rows
-from hopline_registry.store import workspaces
+from hopline_registry.store import plugins, workspaces
 
 _NAMES: Final = tuple(each.name for each in fields(AgentRecord))
 MAX_DEFINITION: Final = 1024 * 1024
@@ -96,9 +96,8 @@ class Definition:
         agent = replace(before, **values)
         if agent.owner_id != before.owner_id:
             agent = replace(agent, crew="")  # a crew is its owner's; whoever takes it over has others
-        if before.slug and agent.name != before.name:
-            former = renamed(before.former_names, before.name, agent.name, self._tx.now)
-            agent = replace(agent, former_names=former)
+        if before.slug:
+            agent = self._said_anew(before, agent)
         if agent.parent_agent_id:
             agent = replace(agent, is_subagent=True)
         self._check_crew(before, agent)
@@ -110,11 +109,21 @@ class Definition:
             self._take_over_default(agent)
         return agent
 
+    def _said_anew(self, before: AgentRecord, agent: AgentRecord) -> AgentRecord:
+        """Return an agent that there is already as somebody defines it: with the names that it had before."""
+        agent = replace(agent, awaits_definition=False)
+        if agent.name == before.name:
+            return agent
+        former = renamed(before.former_names, before.name, agent.name, self._tx.now)
+        return replace(agent, former_names=former)
+
     def _slug(self, wish: AgentRecord, agent: AgentRecord) -> str:
         """Return the slug of a new agent, and take it from a deleted one that has it no longer."""
         if wish.slug and (problem := slug_problem(wish.slug)):
             raise invalid("agent.slug", problem)
-        slug = slugify(wish.slug) or free_slug(wish.name, lambda each: self._in_the_way(each, agent) != "")
+        slug = slugify(wish.slug) or free_slug(
+            self._prefixed(agent), lambda each: self._in_the_way(each, agent) != ""
+        )
         if why := self._in_the_way(slug, agent):
             raise HoplineError(
                 "failed_precondition",
@@ -126,6 +135,13 @@ class Definition:
                 rows.release_slug(self._tx.conn, earlier)
         return slug
 
+    def _prefixed(self, agent: AgentRecord) -> str:
+        """Return what a slug is made of: the name, of a plugin's agent behind the plugin's own key."""
+        if not agent.plugin_id:
+            return agent.name
+        key = plugins.key_of(self._tx.conn, agent.workspace_id, agent.plugin_id)
+        return f"{key}-{slugify(agent.name) or slugify(agent.key) or 'agent'}"
+
     def _in_the_way(self, slug: str, agent: AgentRecord) -> str:
         """Say why an agent cannot have a slug; empty when it can."""
         if is_own(slug):
@@ -134,9 +150,22 @@ class Definition:
             if deleted_at is None:
                 same = earlier.slug == slug
                 return "is taken" if same else f"looks like {earlier.slug!r}, which is taken"
-            if deleted_at + RESERVED_SECONDS > self._tx.now and not _takes_the_place(agent, earlier):
+            if deleted_at + RESERVED_SECONDS > self._tx.now and not self._takes_the_place(agent, earlier):
                 return f"is reserved: the agent {earlier.slug!r} was deleted less than 30 days ago"
         return ""
+
+    def _takes_the_place(self, agent: AgentRecord, deleted: AgentRecord) -> bool:
+        """Tell whether an agent is made again under the same key: by the same owner, or the same plugin.
+
+        A plugin that was installed again is the same by its own key.
+        """
+        if not agent.key or agent.key != deleted.key:
+            return False
+        if not (agent.plugin_id and deleted.plugin_id):
+            return agent.plugin_id == deleted.plugin_id and agent.owner_id == deleted.owner_id
+        conn, home = self._tx.conn, agent.workspace_id
+        now, then = (plugins.key_of(conn, home, each.plugin_id) for each in (agent, deleted))
+        return now != "" and now == then
 
     def _owner(self, before: AgentRecord, ref: str) -> str:
         """Return the owner's id; only workspace admins give agents to others."""
@@ -197,10 +226,14 @@ class Definition:
         fresh = before.slug == ""
         if agent.crew and not agent.key:
             raise invalid("agent.key", "is needed in a crew: by it the member is known again")
-        if not agent.key or (not fresh and (before.key, scope_of(before)) == (agent.key, scope_of(agent))):
+        if not (agent.key or agent.plugin_id) or (
+            not fresh and (before.key, scope_of(before)) == (agent.key, scope_of(agent))
+        ):
             return
         if problem := name_problem(agent.key):
             raise invalid("agent.key", problem)
+        if agent.plugin_id and not fresh:
+            raise invalid("agent.key", "does not change: by it the agent's plugin knows it again")
         there = rows.agents_with(self._tx.conn, agent.workspace_id, key=agent.key)
         if any(each.id != agent.id and scope_of(each) == scope_of(agent) for each in there):
             raise HoplineError(
@@ -233,16 +266,6 @@ class Definition:
             demoted = replace(earlier, is_default=False)
             rows.save_agent(self._tx.conn, demoted)
             agent_changed(self._tx, demoted, "agent.updated", ["is_default"])
-
-
-def _takes_the_place(agent: AgentRecord, deleted: AgentRecord) -> bool:
-    """Tell whether an agent is made again: by the same owner or plugin, under the same key."""
-    return (
-        agent.key != ""
-        and agent.key == deleted.key
-        and agent.plugin_id == deleted.plugin_id
-        and (agent.plugin_id != "" or agent.owner_id == deleted.owner_id)
-    )
 
 
 def _check_size(agent: AgentRecord) -> None:

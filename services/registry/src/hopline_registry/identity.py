@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from hopline_registry.core import Core
 from hopline_registry.domain.tokens import TokenRecord
 from hopline_registry.keys import Keys
-from hopline_registry.store import agents, people, tokens, workspaces
+from hopline_registry.store import agents, people, plugins, tokens, workspaces
 from hopline_registry.workspaces import ADMIN_NAME, DEFAULT_NAME
 
 log = logging.getLogger("hopline.registry")
@@ -94,4 +94,7 @@ def _name(conn: Connection, token: TokenRecord) -> str | None:
     if token.kind == "user":
         user = people.user_by_id(conn, token.workspace_id, token.subject_id)
         return None if user is None else user.name
+    if token.kind == "plugin":
+        plugin = plugins.plugin_by_id(conn, token.workspace_id, token.subject_id)
+        return None if plugin is None or plugin.uninstalled_at is not None else plugin.manifest["name"]
     return token.subject_id

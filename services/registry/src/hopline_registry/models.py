@@ -9,6 +9,7 @@ from typing import Final
 from hopline.registry.v1.model_pb2 import CreateModelRequest
 from hopline_directory import ADMIN, AgentRecord, ModelRecord
 from hopline_directory.convert import agent_message, model_message
+from hopline_directory.plugins import MODELS_READ
 from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.principals import Principal
 
@@ -53,7 +54,9 @@ class Models:
         return await self._core.write(caller, op)
 
     def list(self, caller: Principal) -> Sequence[ModelRecord]:
-        """Return the catalogue, in order of identifier."""
+        """Return the catalogue, in order of identifier; a plugin needs to be allowed to read it."""
+        if caller.kind == "plugin":
+            self._core.directory.plugin_for(caller, MODELS_READ)
         return self._core.directory.models(caller.workspace_id)
 
     async def update(

@@ -15,6 +15,8 @@ from hopline_registry.access import AgentAccess, require_installation, user_for
 from hopline_registry.core import ITSELF, Core, Tx, filtered
 from hopline_registry.domain.names import name_problem, slugify
 from hopline_registry.domain.tokens import Kind, TokenRecord
+from hopline_registry.plugin_rows import managed, manages
+from hopline_registry.store import plugins as plugin_rows
 from hopline_registry.store import tokens as rows
 
 FIRST: Final = "first"
@@ -79,7 +81,7 @@ class Tokens:
         self._core = core
 
     async def create(self, caller: Principal, request: CreateTokenRequest) -> tuple[TokenRecord, str]:
-        """Make a further token for an agent, a user or a service."""
+        """Make a further token for an agent, a user, a plugin or a service."""
         if request.name and (problem := name_problem(request.name)):
             raise invalid("name", problem)
 
@@ -97,7 +99,8 @@ class Tokens:
         own = [caller.id, *self._core.directory.for_person(caller, ADMIN).ids]
 
         def op(tx: Tx) -> None:
-            subjects = None if tx.workspace_role() >= ADMIN else own
+            installed = plugin_rows.ids_installed_by(tx.conn, caller.workspace_id, caller.id)
+            subjects = None if tx.workspace_role() >= ADMIN else [*own, *installed]
             token = rows.token_by_id(tx.conn, caller.workspace_id, token_id, subjects)
             if token is None and caller.installation:
                 token = rows.token_by_id(tx.conn, "", token_id)
@@ -159,6 +162,9 @@ class _Manager:
             return actor.installation
         if self._is_admin or (token.kind == "user" and token.subject_id == actor.id):
             return True
+        if token.kind == "plugin":
+            plugin = plugin_rows.plugin_by_id(self._tx.conn, token.workspace_id, token.subject_id)
+            return plugin is not None and manages(self._tx, plugin)
         return token.kind == "agent" and self._access.role_on_id(token.subject_id) >= ADMIN
 
 
@@ -173,6 +179,8 @@ def _subject(tx: Tx, request: CreateTokenRequest) -> tuple[str, Kind, str]:
         return "", "service", request.service
     if which == "agent":
         return workspace_id, "agent", AgentAccess(tx).agent(request.agent, ADMIN).id
+    if which == "plugin":
+        return workspace_id, "plugin", managed(tx, request.plugin).id
     user = user_for(tx, request.user)
     if user.id != tx.actor.id:
         tx.require(ADMIN)

@@ -38,6 +38,8 @@ WHY_FIXED: Final = {
     "slug": "does not change: others address the agent by it",
     "state": "is changed by pausing and resuming",
     "plugin_id": "is given by a plugin's installation",
+    "plugin_name": "is given by a plugin's installation",
+    "awaits_definition": "is given by the mesh",
     "created_at": "is given by the mesh",
     "former_names": "are kept by the mesh",
     "crew": "is given by the crew that the agent was made in",

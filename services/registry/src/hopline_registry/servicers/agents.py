@@ -33,10 +33,10 @@ class AgentServicer(AgentServiceServicer):
         caller = current_principal()
         wish = wish_of(caller.workspace_id, request.agent)
         agent, token = await self._agents.create(caller, request, wish)
-        return pb.CreateAgentResponse(agent=agent_message(agent), token=token)
+        return pb.CreateAgentResponse(agent=self._shown(agent), token=token)
 
     async def GetAgent(self, request: pb.GetAgentRequest, context: Any) -> pb.GetAgentResponse:
-        return pb.GetAgentResponse(agent=agent_message(self._agents.get(current_principal(), request.agent)))
+        return pb.GetAgentResponse(agent=self._shown(self._agents.get(current_principal(), request.agent)))
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Any) -> pb.ListAgentsResponse:
         caller = current_principal()
@@ -45,7 +45,7 @@ class AgentServicer(AgentServiceServicer):
         (after,) = self._pager.position(query, request.page_token) or [""]
         start = bisect_right(visible, str(after), key=lambda agent: agent.slug)
         wanted = visible[start : start + page_size(request.page_size)]
-        page = fit(agent_message(agent) for agent in wanted)
+        page = fit(self._shown(agent) for agent in wanted)
         more = start + len(page) < len(visible)
         return pb.ListAgentsResponse(
             agents=page, next_page_token=self._pager.token(query, [page[-1].slug]) if more else ""
@@ -59,7 +59,7 @@ class AgentServicer(AgentServiceServicer):
         names = [*paths, *(["webhook_url"] if "wake" in paths else [])]
         secret = checked.wake.webhook_secret
         agent = await self._agents.update(caller, request.agent_ref, wish, names, secret)
-        return pb.UpdateAgentResponse(agent=agent_message(agent))
+        return pb.UpdateAgentResponse(agent=self._shown(agent))
 
     async def GetWakeWebhook(
         self, request: pb.GetWakeWebhookRequest, context: Any
@@ -69,15 +69,21 @@ class AgentServicer(AgentServiceServicer):
 
     async def PauseAgent(self, request: pb.PauseAgentRequest, context: Any) -> pb.PauseAgentResponse:
         agent = await self._agents.pause(current_principal(), request.agent)
-        return pb.PauseAgentResponse(agent=agent_message(agent))
+        return pb.PauseAgentResponse(agent=self._shown(agent))
 
     async def ResumeAgent(self, request: pb.ResumeAgentRequest, context: Any) -> pb.ResumeAgentResponse:
         agent = await self._agents.resume(current_principal(), request.agent)
-        return pb.ResumeAgentResponse(agent=agent_message(agent))
+        return pb.ResumeAgentResponse(agent=self._shown(agent))
 
     async def DeleteAgent(self, request: pb.DeleteAgentRequest, context: Any) -> pb.DeleteAgentResponse:
         await self._agents.delete(current_principal(), request.agent)
         return pb.DeleteAgentResponse()
+
+    def _shown(self, agent: AgentRecord) -> pb.Agent:
+        """Write an agent as people see it: with the badge of its plugin."""
+        message = agent_message(agent)
+        message.plugin_name = self._agents.plugin_name(agent)
+        return message
 
 
 def wish_of(workspace_id: str, agent: pb.Agent) -> AgentRecord:

@@ -106,6 +106,8 @@ class VisibilityServicer(VisibilityServiceServicer):
             description=agent.description,
             relation=relation_number(relation),
             kind=kind_number(agent.kind),
+            plugin_id=agent.plugin_id,
+            plugin_name=self._directory.plugin_name(agent),
         )
 
     def _explain(self, caller: Principal, ref: str) -> None:

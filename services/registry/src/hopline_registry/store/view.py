@@ -10,11 +10,12 @@ from hopline.registry.v1.visibility_pb2 import Change, WatchChangesResponse
 from hopline.registry.v1.workspace_pb2 import Policy
 from hopline_directory import WorkspaceRecord
 from hopline_directory.convert import agent_message, model_message, user_message, workspace_message
+from hopline_directory.plugins import plugin_message
 from hopline_rpc.clock import to_timestamp
 from sqlalchemy import Connection, select
 
 from hopline_registry.domain.policies import complete
-from hopline_registry.store import agents, feed, models, schema, tokens
+from hopline_registry.store import agents, feed, models, plugins, schema, tokens
 from hopline_registry.store.people import user_record
 
 
@@ -26,8 +27,14 @@ def snapshot(conn: Connection, revoked_since: float) -> WatchChangesResponse:
         *_people(conn),
         *_models(conn),
         *_agents(conn),
+        *_plugins(conn),
     ]
     return WatchChangesResponse(changes=changes, head_seq=feed.head(conn), snapshot=True, snapshot_end=True)
+
+
+def _plugins(conn: Connection) -> Iterator[Change]:
+    for row in plugins.all_plugins(conn):
+        yield Change(workspace_id=row.workspace_id, plugin=plugin_message(plugins.record_of(row)))
 
 
 def _mesh(conn: Connection, revoked_since: float) -> Iterator[Change]:

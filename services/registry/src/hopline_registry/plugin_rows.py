@@ -1,0 +1,107 @@
+"""What people see of a plugin, what may be stored of it, and who may do what with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from google.protobuf import json_format
+from hopline.registry.v1 import plugin_pb2 as pb
+from hopline_directory import ADMIN, OPERATOR, VIEWER, PluginRecord, needs_role
+from hopline_directory.plugins import plugin_message, plugin_record
+from hopline_rpc.errors import HoplineError, invalid
+
+from hopline_registry.core import Tx
+from hopline_registry.domain.names import name_problem
+from hopline_registry.domain.plugins import asks, manifest_problem, needs_admin
+from hopline_registry.store import plugins as rows
+from hopline_registry.store.plugins import PluginRow, record_of
+
+# What one message of the feed can carry with others.
+MAX_MANIFEST: Final = 1024 * 1024
+
+
+def told(row: PluginRow) -> pb.Plugin:
+    """Write a plugin as people see it: with what waits, and what that asks for."""
+    plugin = record_of(row)
+    message = plugin_message(plugin)
+    if row.waiting is not None:
+        waiting = record_of(row, row.waiting)
+        message.waiting.CopyFrom(plugin_message(waiting).manifest)
+        message.waiting_revision = row.waiting_revision
+        message.asks.extend(asks(waiting, plugin))
+    elif not row.is_confirmed:
+        message.asks.extend(asks(plugin))
+    return message
+
+
+def normal(manifest: pb.PluginManifest) -> Mapping[str, Any]:
+    """Return a manifest as it is stored, alike for all that say the same; a wrong one is refused."""
+    for number, tool in enumerate(manifest.tools):
+        if tool.input_schema_json:
+            _check_schema(f"manifest.tools[{number}].input_schema_json", tool.input_schema_json)
+    if problem := name_problem(manifest.name):
+        raise invalid("manifest.name", problem)
+    for number, agent in enumerate(manifest.agents):
+        for field, text in (("key", agent.key), ("name", agent.name)):
+            if problem := name_problem(text):
+                raise invalid(f"manifest.agents[{number}].{field}", problem)
+    plugin = plugin_record("", pb.Plugin(manifest=manifest))
+    if wrong := manifest_problem(plugin):
+        raise invalid(f"manifest.{wrong[0]}", wrong[1])
+    written = plugin_message(plugin).manifest
+    if (size := written.ByteSize()) > MAX_MANIFEST:
+        raise invalid("manifest", f"takes {size} bytes; the limit is {MAX_MANIFEST} (1 MiB)")
+    found: dict[str, Any] = json_format.MessageToDict(written, preserving_proto_field_name=True)
+    return found
+
+
+def _check_schema(field: str, text: str) -> None:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError):
+        raise invalid(field, "is not JSON") from None
+    if not isinstance(schema, dict):
+        raise invalid(field, "must be a JSON object: the schema of the tool's arguments")
+
+
+def visible(tx: Tx, ref: str) -> PluginRow:
+    """Return the installed plugin that `ref` means, if the actor may see it; every miss is `not_found`.
+
+    People with any role on the workspace see all of its plugins, and others what they have installed; a
+    plugin sees itself, which an empty `ref` means as well.
+    """
+    actor = tx.actor
+    own = actor.id if actor.kind == "plugin" and not ref else ref
+    row = rows.plugin_called(tx.conn, actor.workspace_id, own) if own else None
+    if row is None or not _sees(tx, row):
+        raise HoplineError("not_found", f"there is no plugin {ref!r}", details={"plugin": ref})
+    return row
+
+
+def _sees(tx: Tx, row: PluginRow) -> bool:
+    if tx.actor.kind == "plugin":
+        return row.id == tx.actor.id
+    return row.installed_by == tx.actor.id or tx.workspace_role() >= VIEWER
+
+
+def managed(tx: Tx, ref: str) -> PluginRow:
+    """Return the plugin that `ref` means, for whoever may manage it: who installed it, or an admin."""
+    row = visible(tx, ref)
+    if not manages(tx, row):
+        raise needs_role(ADMIN if row.installed_by != tx.actor.id else OPERATOR)
+    return row
+
+
+def manages(tx: Tx, row: PluginRow) -> bool:
+    """Tell whether the actor may end a plugin, and make tokens for it."""
+    role = tx.workspace_role()
+    return role >= ADMIN or (role >= OPERATOR and row.installed_by == tx.actor.id)
+
+
+def require_agreement(tx: Tx, plugin: PluginRecord) -> None:
+    """Refuse whoever may not agree to what a manifest asks for: admins alone where it reaches others."""
+    role = ADMIN if needs_admin(plugin) else OPERATOR
+    if tx.workspace_role() < role:
+        raise needs_role(role, "the workspace, to agree to what the plugin asks for")
