@@ -12,10 +12,12 @@ from hopline_cli.commands import (
     agents,
     audit,
     credit,
+    crews,
     dead,
     export,
     look,
     manage,
+    models,
     owner,
     root,
     run,
@@ -44,6 +46,8 @@ app.add_typer(manage.workspace, name="workspace")
 app.add_typer(manage.user, name="user")
 app.add_typer(manage.role, name="role")
 app.add_typer(agents.agent, name="agent")
+app.add_typer(crews.crew, name="crew")
+app.add_typer(models.model, name="model")
 app.add_typer(manage.token, name="token")
 app.add_typer(manage.policy, name="policy")
 app.add_typer(credit.app, name="credits")

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from hopline.quota.v1.credit_pb2_grpc import CreditServiceAsyncStub
     from hopline.quota.v1.usage_pb2_grpc import UsageServiceAsyncStub
     from hopline.registry.v1.agent_pb2_grpc import AgentServiceAsyncStub
+    from hopline.registry.v1.crew_pb2_grpc import CrewServiceAsyncStub
     from hopline.registry.v1.identity_pb2_grpc import IdentityServiceAsyncStub
+    from hopline.registry.v1.model_pb2_grpc import ModelServiceAsyncStub
     from hopline.registry.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub
     from hopline.relay.v1.audit_pb2_grpc import AuditServiceAsyncStub
     from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceAsyncStub
@@ -130,6 +132,20 @@ class Mesh:
         from hopline.registry.v1.agent_pb2_grpc import AgentServiceStub
 
         return AgentServiceStub(self.channel("registry"))
+
+    @property
+    def crews(self) -> CrewServiceAsyncStub:
+        """Crews."""
+        from hopline.registry.v1.crew_pb2_grpc import CrewServiceStub
+
+        return CrewServiceStub(self.channel("registry"))
+
+    @property
+    def models(self) -> ModelServiceAsyncStub:
+        """The catalogue of models."""
+        from hopline.registry.v1.model_pb2_grpc import ModelServiceStub
+
+        return ModelServiceStub(self.channel("registry"))
 
     @property
     def messages(self) -> MessageServiceAsyncStub:

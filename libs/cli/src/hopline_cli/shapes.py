@@ -152,6 +152,7 @@ def agent(value: agent_pb2.Agent) -> Json:
         "is_group_only_callable": value.is_group_only_callable,
         "is_default": value.is_default,
         "key": value.key or None,
+        "crew": value.crew or None,
         "plugin_id": value.plugin_id or None,
         "runtime": _set(agent_pb2.AgentRuntime, "AGENT_RUNTIME_", value.runtime),
         "wake": _set(agent_pb2.WakeKind, "WAKE_KIND_", value.wake.kind),

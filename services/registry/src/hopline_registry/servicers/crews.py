@@ -92,6 +92,7 @@ class CrewServicer(CrewServiceServicer):
                     owner_name=each.owner_name,
                     member_count=len(each.members),
                     lead_agent_id=each.lead.id if each.lead is not None else "",
+                    lead_slug=each.lead.slug if each.lead is not None else "",
                 )
                 for each in page
             ],

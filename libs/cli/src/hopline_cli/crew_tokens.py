@@ -1,0 +1,57 @@
+"""A folder with a token file for each member of a crew: `SLUG.token`, for its owner alone.
+
+What is there already stays; so a second run, or one after an interruption, makes what is missing only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hopline.registry.v1 import identity_pb2 as pb
+from hopline_rpc.errors import HoplineError
+
+from hopline_cli.secret import write_private
+from hopline_cli.verbs import why
+
+if TYPE_CHECKING:
+    from hopline_cli.mesh import Mesh
+
+
+def made(folder: Path) -> Path:
+    """Make the folder, before there is anything to put into it."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise HoplineError("failed_precondition", f"{folder} cannot be made: {why(error)}") from None
+    return folder
+
+
+async def keep(mesh: Mesh, folder: Path, members: list[dict[str, Any]]) -> None:
+    """Give each member that has none a token file, and remove those of members that are gone."""
+    for each in members:
+        file = folder / f"{each['slug']}.token"
+        if each["action"] == "delete":
+            file.unlink(missing_ok=True)
+            continue
+        each["token_file"] = str(file)
+        if not file.exists():
+            await _mint(mesh, file, each["id"])
+
+
+async def _mint(mesh: Mesh, file: Path, agent_id: str) -> None:
+    made = await mesh.identities.CreateToken(pb.CreateTokenRequest(agent=agent_id, name="crew"))
+    try:
+        _write(file, made.token)
+    except OSError as error:
+        await mesh.identities.RevokeToken(pb.RevokeTokenRequest(token_id=made.info.id))
+        text = f"{file} cannot be written: {why(error)}; the crew is there, run it again for the tokens"
+        raise HoplineError("failed_precondition", text) from None
+
+
+def _write(file: Path, token: str) -> None:
+    try:
+        write_private(file, token + "\n")
+    except OSError:
+        file.unlink(missing_ok=True)  # half of a token would pass for one
+        raise
