@@ -20,6 +20,7 @@ from hopline.quota.v1.usage_pb2_grpc import UsageServiceStub
 from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
 from hopline.registry.v1.agent_pb2_grpc import AgentServiceStub
 from hopline.registry.v1.identity_pb2_grpc import IdentityServiceStub
+from hopline.registry.v1.plugin_pb2_grpc import PluginServiceStub
 from hopline.registry.v1.workspace_pb2_grpc import WorkspaceServiceStub
 from hopline.relay.v1 import audit_pb2, delegation_pb2
 from hopline.relay.v1 import message_pb2 as pb
@@ -169,6 +170,11 @@ class Caller:
     def people(self) -> Any:
         """IdentityService."""
         return IdentityServiceStub(self._channel("registry"))
+
+    @property
+    def plugins(self) -> Any:
+        """PluginService."""
+        return PluginServiceStub(self._channel("registry"))
 
     @property
     def workspaces(self) -> Any:

@@ -48,6 +48,7 @@ from hopline_relay.outbox import Outbox
 from hopline_relay.owner_notices import Addresses, EscalationNotices, RootNotices, WakeFailedNotices
 from hopline_relay.owners import Owners
 from hopline_relay.plugins.grants import Grants
+from hopline_relay.plugins.uninstalled import Uninstalled
 from hopline_relay.posting import HttpPoster
 from hopline_relay.questions import Questions
 from hopline_relay.refusals import Refusals
@@ -173,6 +174,7 @@ class Relay:
             journal, directory, sends, cancels, escalations, turns, signals
         )
         self.firings = Firings(journal, directory, sends, clock)
+        self.uninstalled = Uninstalled(journal, directory, clock)
         self._takeover = TakeOver(registry, journal, clock)
         self.sealer = Sealer(journal, clock)
         self.retention = Retention(journal, directory, clock)
@@ -187,6 +189,7 @@ class Relay:
         self._guard.follower.add_listener(self._departures.changed)
         self._guard.follower.add_listener(self.firings.changed)
         self._guard.follower.add_listener(self.wakes.changed)
+        self._guard.follower.add_listener(self.uninstalled.changed)
 
     def _open_sends(self, claims: Claims, inboxes: Inboxes, offers: ToolOffers, ids: IdMaker) -> Sends:
         directory, waits, instance_id = self.directory, self.waits, self.journal.instance_id
@@ -323,6 +326,7 @@ class Relay:
         self._takeover.start()
         self.sealer.start()
         self.retention.start()
+        self.uninstalled.start()
         self.dispatcher.start()
         self.sweep.start()
         self.firings.start()
@@ -354,6 +358,7 @@ class Relay:
             await self.outbox.close()
             await self._takeover.close()
             await self.retention.close()
+            await self.uninstalled.close()
             await self.sealer.close()
             await self.dispatcher.close()
             for part in (
