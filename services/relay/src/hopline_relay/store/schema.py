@@ -249,8 +249,19 @@ sessions = Table(
     _id("opened_by_kind"),
     _id("opened_by_id"),
     _text("opened_by_session_id"),
+    # True while it has open todos. Whatever frees it then says when (`todos_due_at`: they are to be looked
+    # at), and which turn it was.
+    Column("todos", Boolean, nullable=False, server_default=text("0")),
+    Column("todos_due_at", Float),
+    _text("todos_turn_id"),
     Column("created_at", Float, nullable=False),
     Column("ordinal", BigInteger, nullable=False),
+    Index(
+        "sessions_todos_due",
+        "todos_due_at",
+        sqlite_where=text("todos_due_at IS NOT NULL"),
+        postgresql_where=text("todos_due_at IS NOT NULL"),
+    ),
     Index("sessions_agent", "workspace_id", "agent_id", "ordinal"),
     Index("sessions_opener", "workspace_id", "opened_by_id", "ordinal"),
     Index(
@@ -531,6 +542,89 @@ schedules = Table(
         sqlite_where=text("due_at IS NOT NULL"),
         postgresql_where=text("due_at IS NOT NULL"),
     ),
+)
+
+# What sessions have left to do, as their agents noted it. `state`: `open`, `done` or `dropped`.
+todos = Table(
+    "todos",
+    metadata,
+    _key("workspace_id"),
+    _key("id"),
+    Column("ordinal", BigInteger, nullable=False),
+    _id("session_id"),
+    _id("agent_id"),
+    _text("body"),
+    _id("state"),
+    # The first of those that one call has noted.
+    _id("batch_id"),
+    # Where it was noted: wakes for it run there.
+    _text("turn_id"),
+    Column("depth", Integer, nullable=False),
+    _id("root_id"),
+    _text("traceparent"),
+    Column("created_at", Float, nullable=False),
+    # While it rests: until when, and what the clock said when that was worked out.
+    Column("snoozed_until", Float),
+    Column("snoozed_at", Float),
+    Column("ended_at", Float),
+    Index("todos_session", "workspace_id", "session_id", "ordinal"),
+    Index(
+        "todos_snoozed",
+        "snoozed_until",
+        sqlite_where=text("snoozed_until IS NOT NULL"),
+        postgresql_where=text("snoozed_until IS NOT NULL"),
+    ),
+    Index(
+        "todos_ended",
+        "workspace_id",
+        "ended_at",
+        sqlite_where=text("ended_at IS NOT NULL"),
+        postgresql_where=text("ended_at IS NOT NULL"),
+    ),
+)
+
+# Whether the open todos of a session wake it: a row while there are some. `reason`: why they sleep; empty
+# while they are awake.
+todo_lists = Table(
+    "todo_lists",
+    metadata,
+    _key("workspace_id"),
+    _key("session_id"),
+    _id("agent_id"),
+    _text("reason"),
+    # How many wakes in a row nothing has come of, the turn of the last one, and the last turn of the session
+    # that was taken note of.
+    _number("wakes"),
+    _text("wake_turn_id"),
+    _text("seen_turn_id"),
+    Column("asleep_at", Float),
+    Index("todo_lists_agent", "workspace_id", "agent_id"),
+    sqlite_with_rowid=False,
+)
+
+# What sessions wake themselves with; the transaction that writes the wake takes the row off.
+timers = Table(
+    "timers",
+    metadata,
+    _key("workspace_id"),
+    _key("id"),
+    Column("ordinal", BigInteger, nullable=False),
+    _id("session_id"),
+    _id("agent_id"),
+    _text("body"),
+    _text("turn_id"),
+    Column("depth", Integer, nullable=False),
+    _id("root_id"),
+    _text("traceparent"),
+    Column("created_at", Float, nullable=False),
+    # For when it was set; when it is looked at (later, where it was put off), and what the clock said when
+    # that was worked out.
+    Column("fires_at", Float, nullable=False),
+    Column("due_at", Float, nullable=False),
+    Column("set_at", Float, nullable=False),
+    Index("timers_session", "workspace_id", "session_id", "fires_at", "id"),
+    Index("timers_agent", "workspace_id", "agent_id"),
+    Index("timers_due", "due_at", "workspace_id", "id"),
 )
 
 # Where agents are given turns from outside. Signatures are made with the secrets, so that they stand as they

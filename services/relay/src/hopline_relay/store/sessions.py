@@ -107,6 +107,9 @@ def _row(book: Book, wish: SessionWish, title: str, number: int) -> dict[str, An
         "opened_by_kind": wish.opener_kind,
         "opened_by_id": wish.opener_id,
         "opened_by_session_id": wish.opener_session_id,
+        "todos": False,
+        "todos_due_at": None,
+        "todos_turn_id": "",
         "created_at": book.now,
         "ordinal": book.ordinal(wish.workspace_id),
     }

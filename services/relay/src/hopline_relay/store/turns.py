@@ -97,6 +97,12 @@ _CLOSE_DELIVERY = Statement(
     )
     .values(state=bindparam("new_state"))
 )
+# Where todos are open they are looked at now: in the same statement, for whoever has none.
+_FREED: Final[Mapping[str, Any]] = {
+    "running_turn_id": "",
+    "todos_due_at": case((sessions.c.todos, bindparam("at")), else_=sessions.c.todos_due_at),
+    "todos_turn_id": case((sessions.c.todos, bindparam("turn")), else_=sessions.c.todos_turn_id),
+}
 _FREE_SESSION = Statement(
     update(sessions)
     .where(
@@ -104,7 +110,7 @@ _FREE_SESSION = Statement(
         sessions.c.id == bindparam("session"),
         sessions.c.running_turn_id == bindparam("turn"),
     )
-    .values(running_turn_id="")
+    .values(_FREED)
 )
 _PULLED = turns.alias("pulled")
 _AROUND = turns.alias("around")
@@ -133,7 +139,7 @@ _FREE_PULL = Statement(
             )
         ),
     )
-    .values(running_turn_id="")
+    .values(_FREED)
 )
 
 
@@ -154,7 +160,7 @@ def finish(book: Book, endings: Sequence[Ended]) -> list[Record]:
     _FINISH.many(connection, [_finish_values(book, each) for each, _ in done])
     _CLOSE_DELIVERY.many(connection, [_close_values(each, row) for each, row in done])
     ran = [row for _, row in done if row.state == "running"]
-    free_sessions(connection, ran)
+    free_sessions(book, ran)
     _release_pulled(book, [row for row in ran if held_by_worker(row)])
     for each, row in done:
         _note_end(book, each, row)
@@ -203,10 +209,11 @@ def _close_values(each: Ended, row: Record) -> dict[str, Any]:
     }
 
 
-def free_sessions(connection: Connection, rows: Sequence[Record]) -> None:
-    """Mark the sessions of turns that run no more as free."""
+def free_sessions(book: Book, rows: Sequence[Record]) -> None:
+    """Mark the sessions of turns that run no more as free; open todos there are looked at."""
+    connection, at = book.connection, book.now
     alone = [
-        {"workspace": row.workspace_id, "session": row.session_id, "turn": row.id}
+        {"workspace": row.workspace_id, "session": row.session_id, "turn": row.id, "at": at}
         for row in rows
         if held_by_worker(row)
     ]
@@ -214,7 +221,8 @@ def free_sessions(connection: Connection, rows: Sequence[Record]) -> None:
         _FREE_SESSION.many(connection, alone)
     pulled = {(row.workspace_id, row.run_session_id, row.batch_id) for row in rows if row.run_session_id}
     for workspace_id, session_id, batch_id in pulled:
-        _FREE_PULL.run(connection, {"workspace": workspace_id, "session": session_id, "turn": batch_id})
+        values = {"workspace": workspace_id, "session": session_id, "turn": batch_id, "at": at}
+        _FREE_PULL.run(connection, values)
 
 
 def _note_end(book: Book, each: Ended, row: Record) -> None:
@@ -483,7 +491,7 @@ def requeue(book: Book, rows: Sequence[Record], queue_seconds: Any, *, free: boo
             for row in rows
         ],
     )
-    free_sessions(book.connection, rows)
+    free_sessions(book, rows)
     set_deliveries(book.connection, [(row, "queued") for row in rows])
     for row in rows:
         book.note(
