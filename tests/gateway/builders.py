@@ -148,6 +148,8 @@ class Registry(identity_pb2_grpc.IdentityServiceServicer, visibility_pb2_grpc.Vi
                     name=name,
                     description=f"does {name}",
                     relation=visibility_pb2.RELATION_PEER,
+                    plugin_id="plg_omo" if name == PEERS[0] else "",
+                    plugin_name="Oh My" if name == PEERS[0] else "",
                 )
                 for name in page
             ],

@@ -117,6 +117,7 @@ async def test_list_agents_tells_who_is_there_and_what_they_are_doing(rig: Rig, 
         "relation": "peer",
     }
     assert found["agents"][0]["presence"] == "offline"
+    assert found["agents"][0]["plugin"] == "Oh My"
 
 
 async def test_a_page_of_agents_says_that_there_are_more_and_the_cursor_goes_on(rig: Rig) -> None:

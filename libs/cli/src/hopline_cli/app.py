@@ -19,6 +19,7 @@ from hopline_cli.commands import (
     manage,
     models,
     owner,
+    plugins,
     root,
     run,
     schedules,
@@ -48,6 +49,7 @@ app.add_typer(manage.role, name="role")
 app.add_typer(agents.agent, name="agent")
 app.add_typer(crews.crew, name="crew")
 app.add_typer(models.model, name="model")
+app.add_typer(plugins.plugin, name="plugin")
 app.add_typer(manage.token, name="token")
 app.add_typer(manage.policy, name="policy")
 app.add_typer(credit.app, name="credits")

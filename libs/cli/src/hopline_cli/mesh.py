@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hopline.registry.v1.crew_pb2_grpc import CrewServiceAsyncStub
     from hopline.registry.v1.identity_pb2_grpc import IdentityServiceAsyncStub
     from hopline.registry.v1.model_pb2_grpc import ModelServiceAsyncStub
+    from hopline.registry.v1.plugin_pb2_grpc import PluginServiceAsyncStub
     from hopline.registry.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub
     from hopline.relay.v1.audit_pb2_grpc import AuditServiceAsyncStub
     from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceAsyncStub
@@ -132,6 +133,13 @@ class Mesh:
         from hopline.registry.v1.agent_pb2_grpc import AgentServiceStub
 
         return AgentServiceStub(self.channel("registry"))
+
+    @property
+    def plugins(self) -> PluginServiceAsyncStub:
+        """Plugins."""
+        from hopline.registry.v1.plugin_pb2_grpc import PluginServiceStub
+
+        return PluginServiceStub(self.channel("registry"))
 
     @property
     def crews(self) -> CrewServiceAsyncStub:

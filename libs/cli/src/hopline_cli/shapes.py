@@ -9,7 +9,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp
 from hopline.common.v1 import options_pb2
 from hopline.quota.v1 import credit_pb2, usage_pb2
-from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
+from hopline.registry.v1 import agent_pb2, identity_pb2, plugin_pb2, workspace_pb2
 from hopline.relay.v1 import (
     audit_pb2,
     dead_letter_pb2,
@@ -154,6 +154,7 @@ def agent(value: agent_pb2.Agent) -> Json:
         "key": value.key or None,
         "crew": value.crew or None,
         "plugin_id": value.plugin_id or None,
+        "plugin_name": value.plugin_name or None,
         "runtime": _set(agent_pb2.AgentRuntime, "AGENT_RUNTIME_", value.runtime),
         "wake": _set(agent_pb2.WakeKind, "WAKE_KIND_", value.wake.kind),
         "webhook_url": value.wake.webhook_url or None,
@@ -164,6 +165,45 @@ def agent(value: agent_pb2.Agent) -> Json:
         "connections": [connection(each) for each in value.connections],
         "server_tools": [each.name for each in value.server_tools],
         "created_at": time(value, "created_at"),
+    }
+
+
+def plugin(value: plugin_pb2.Plugin) -> Json:
+    """Return a plugin by the manifest in force, with what waits to be confirmed."""
+    return {
+        "id": value.id,
+        **manifest(value.manifest),
+        "slug_prefix": value.slug_prefix,
+        "state": enum(plugin_pb2.PluginState, "PLUGIN_STATE_", value.state),
+        "installed_by": value.installed_by,
+        "installed_at": time(value, "installed_at"),
+        "revision": value.revision,
+        "waiting": manifest(value.waiting) if value.HasField("waiting") else None,
+        "waiting_revision": value.waiting_revision or None,
+        "asks": list(value.asks),
+    }
+
+
+def manifest(value: plugin_pb2.PluginManifest) -> Json:
+    """Return a manifest; of its skills not the texts."""
+    return {
+        "key": value.key,
+        "name": value.name,
+        "version": value.version,
+        "description": value.description or None,
+        "agents": [{"key": each.key, "name": each.name} for each in value.agents],
+        "permissions": list(value.permissions),
+        "tools": [{"name": each.name, "description": each.description} for each in value.tools],
+        "skills": [{"name": each.name, "description": each.description} for each in value.skills],
+        "commands": [
+            {"name": each.name, "description": each.description or None, "agent_key": each.agent_key}
+            for each in value.commands
+        ],
+        "hooks": [
+            {"kind": each.kind, "order": each.order, "fail_mode": each.fail_mode} for each in value.hooks
+        ],
+        "endpoint": value.endpoint or None,
+        "model_provider": value.model_provider,
     }
 
 

@@ -209,6 +209,8 @@ class Peer:
     description: str
     relation: str
     presence: str
+    # The name of the plugin that it comes from; empty for one that a person made.
+    plugin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +363,7 @@ def connected(message: visibility_pb2.PeerConnection) -> Connected:
 def peer(found: visibility_pb2.Peer, presence: str) -> Peer:
     """Read a listed agent."""
     relation = visibility_pb2.Relation.Name(found.relation).removeprefix("RELATION_").lower()
-    return Peer(found.id, found.slug, found.name, found.description, relation, presence)
+    return Peer(found.id, found.slug, found.name, found.description, relation, presence, found.plugin_name)
 
 
 def thread(found: pb.Thread) -> Thread:

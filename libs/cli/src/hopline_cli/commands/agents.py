@@ -254,7 +254,7 @@ async def list_agents(mesh: Mesh, out: Output, limit: Limit = 50, cursor: Cursor
 
     items, rest = await pages(read, limit, cursor)
     columns = [("SLUG", "slug"), ("NAME", "name"), ("STATE", "state"), ("PRESENCE", "presence")]
-    columns += [("ID", "id"), ("DESCRIPTION", "description")]
+    columns += [("PLUGIN", "plugin_name"), ("ID", "id"), ("DESCRIPTION", "description")]
     out.rows("agents", items, columns, rest)
 
 

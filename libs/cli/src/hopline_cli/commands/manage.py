@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 workspace = typer.Typer(help="Workspaces: tenants that nothing crosses.", no_args_is_help=True)
 user = typer.Typer(help="People.", no_args_is_help=True)
 role = typer.Typer(help="Roles of people on the workspace or on one agent.", no_args_is_help=True)
-token = typer.Typer(help="Credentials of agents, people and services.", no_args_is_help=True)
+token = typer.Typer(help="Credentials of agents, people, plugins and services.", no_args_is_help=True)
 policy = typer.Typer(help="The limits of the workspace.", no_args_is_help=True)
 
 RoleName = Annotated[str, typer.Argument(metavar="ROLE", help="viewer, operator or admin.")]
@@ -181,6 +181,7 @@ async def create_token(
     service: Annotated[
         str, typer.Option(metavar="NAME", help="For a service of the mesh.", show_default=False)
     ] = "",
+    plugin: Annotated[str, typer.Option(metavar="P", help="For this plugin.", show_default=False)] = "",
     expires: Annotated[
         str,
         typer.Option(metavar="WHEN", help="90s, 15m, 12h, 30d or a time such as 2027-01-31T00:00:00Z."),
@@ -194,10 +195,10 @@ async def create_token(
     from hopline_cli import shapes
 
     request = pb.CreateTokenRequest(name=name, expires_in_seconds=seconds_until(expires, time.time()))
-    subjects = {"agent": agent, "user": user, "service": service}
+    subjects = {"agent": agent, "user": user, "service": service, "plugin": plugin}
     given = [(kind, value) for kind, value in subjects.items() if value]
     if len(given) != 1:
-        raise typer.BadParameter("say whose it is: one of --agent A, --user U, --service NAME")
+        raise typer.BadParameter("say whose it is: one of --agent A, --user U, --service NAME, --plugin P")
     setattr(request, *given[0])
     made = await mesh.identities.CreateToken(request)
     found = {**shapes.token(made.info), "token": made.token}

@@ -85,6 +85,8 @@ async def list_agents(call: Call) -> Result:
             "description": peer.description,
             "presence": presence.get(peer.id, "offline"),
             "relation": _RELATIONS[peer.relation],
+            # The badge of what a plugin has brought; others have none.
+            **({"plugin": peer.plugin_name} if peer.plugin_id else {}),
         }
         for peer in peers.peers
     ]
