@@ -15,6 +15,7 @@ from hopline.registry.v1 import (
     agent_pb2,
     identity_pb2,
     identity_pb2_grpc,
+    plugin_pb2,
     visibility_pb2,
     visibility_pb2_grpc,
     workspace_pb2,
@@ -26,6 +27,8 @@ from hopline.relay.v1 import (
     escalation_pb2_grpc,
     message_pb2,
     message_pb2_grpc,
+    plugin_tool_pb2,
+    plugin_tool_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
     tool_pb2,
@@ -104,6 +107,23 @@ class Registry(identity_pb2_grpc.IdentityServiceServicer, visibility_pb2_grpc.Vi
         agent.state = agent.state or agent_pb2.AGENT_STATE_ACTIVE
         self._put(agent=agent)
         return self.token("agent", agent.id, name)
+
+    def plugin(self, key: str, **manifest: Any) -> str:
+        """Add a plugin, in force as it is, and return its token."""
+        given = {"name": key.title(), "version": "1", "endpoint": "127.0.0.1:1", **manifest}
+        plugin = plugin_pb2.Plugin(
+            id=f"plg_{key}",
+            workspace_id=WORKSPACE,
+            manifest=plugin_pb2.PluginManifest(key=key, **given),
+            state=plugin_pb2.PLUGIN_STATE_ACTIVE,
+            revision=1,
+        )
+        self._put(plugin=plugin)
+        return self.token("plugin", plugin.id, key)
+
+    def no_plugin(self, key: str) -> None:
+        """Take a plugin away."""
+        self._put(plugin_removed=f"plg_{key}")
 
     def user(self, name: str = "alice") -> str:
         return self.token("user", f"usr_{name}", name.title())
@@ -185,6 +205,7 @@ class Relay(
     delegation_pb2_grpc.DelegationServiceServicer,
     escalation_pb2_grpc.EscalationServiceServicer,
     tool_pb2_grpc.ToolServiceServicer,
+    plugin_tool_pb2_grpc.PluginToolServiceServicer,
     webhook_pb2_grpc.WebhookServiceServicer,
     usage_pb2_grpc.UsageServiceServicer,
 ):
@@ -283,6 +304,14 @@ class Relay(
     async def CallTool(self, request: Any, context: Any) -> Any:
         answer = tool_pb2.CallToolResponse(turn=completed(), result_json="1")
         return await self._answer("CallTool", request, context, lambda _: answer)
+
+    async def CallPluginTool(self, request: Any, context: Any) -> Any:
+        answer = plugin_tool_pb2.CallPluginToolResponse(result_json="1", plugin="Shop")
+        return await self._answer("CallPluginTool", request, context, lambda _: answer)
+
+    async def UseSkill(self, request: Any, context: Any) -> Any:
+        answer = plugin_tool_pb2.UseSkillResponse(text="Do so.", skill="shop__selling", plugin="Shop")
+        return await self._answer("UseSkill", request, context, lambda _: answer)
 
     async def GetContext(self, request: Any, context: Any) -> Any:
         answer = session_pb2.GetContextResponse(
@@ -482,6 +511,7 @@ async def running(
     servers[1].add(session_pb2_grpc.add_SessionServiceServicer_to_server, relay)
     servers[1].add(delegation_pb2_grpc.add_DelegationServiceServicer_to_server, relay)
     servers[1].add(tool_pb2_grpc.add_ToolServiceServicer_to_server, relay)
+    servers[1].add(plugin_tool_pb2_grpc.add_PluginToolServiceServicer_to_server, relay)
     servers[1].add(escalation_pb2_grpc.add_EscalationServiceServicer_to_server, relay)
     servers[1].add(webhook_pb2_grpc.add_WebhookServiceServicer_to_server, relay)
     servers[2].add(usage_pb2_grpc.add_UsageServiceServicer_to_server, relay)

@@ -11,6 +11,7 @@ from hopline_quota.domain.values import (
     Decision,
     End,
     EndKind,
+    Handed,
     Item,
     Kind,
     Limits,
@@ -88,6 +89,7 @@ class Desk:
         root: str = "",
         workspace: str = "ws",
         by_person: bool = False,
+        handed: Handed | None = None,
     ) -> Item:
         """Make an item; its turns are named `<key>/<recipient>`, its root `root of <key>`."""
         key = key or f"key {next(self._numbers)}"
@@ -103,6 +105,7 @@ class Desk:
             answer_depth=depth,
             answer_root_id=root,
             limits=limits,
+            handed=handed,
         )
 
     async def admit(self, *items: Item, settled: tuple[Settlement, ...] = ()) -> list[Decision]:

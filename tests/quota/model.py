@@ -140,7 +140,9 @@ class Model:
         depth, roots = self.standing(item.sender_id, item.limits.causality_window_seconds)
         cause = self.turns.get(item.cause_turn_id)
         if cause is not None and cause in self.running(item.sender_id):
-            return depth + 1, cause.root, False
+            roots = {cause.root}
+        if item.handed is not None:
+            depth, roots = max(depth, item.handed.depth), roots | set(item.handed.root_ids)
         if roots:
             return depth + 1, self.most_used(roots), False
         return depth + 1, item.new_root_id, True

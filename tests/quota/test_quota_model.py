@@ -12,6 +12,7 @@ from hopline_quota.domain.values import (
     Begin,
     End,
     EndKind,
+    Handed,
     Item,
     Kind,
     Limits,
@@ -97,6 +98,16 @@ class Machine(RuleBasedStateMachine):
         turns = [*self.model.turns, ""]
         limits = TIGHT._replace(turn_price=price)
         self.admit(self.desk.item(sender, *others, limits=limits, cause=turns[cause % len(turns)]))
+
+    @rule(
+        sender=agents, recipient=agents, cause=pick, depth=st.integers(0, 4), roots=st.lists(pick, max_size=3)
+    )
+    def a_plugin_starts(self, sender: str, recipient: str, cause: int, depth: int, roots: list[int]) -> None:
+        known, turns = self.model.roots(), [*self.model.turns, ""]
+        handed = Handed(depth, tuple({known[root % len(known)] for root in roots} if known else ()))
+        other = recipient if recipient != sender else next(a for a in AGENTS if a != sender)
+        item = self.desk.item(sender, other, limits=TIGHT, cause=turns[cause % len(turns)], handed=handed)
+        self.admit(item)
 
     @precondition(lambda self: self.model.roots())
     @rule(

@@ -251,13 +251,14 @@ class Self:
 # --- reading the contract ------------------------------------------------------------------------
 
 
-def _party(party: pb.Party) -> Party:
-    return Party(party.id, party.name, party.display, party.kind)
+def party(named: pb.Party) -> Party:
+    """Read who is named."""
+    return Party(named.id, named.name, named.display, named.kind)
 
 
 def _delivery(delivery: pb.Delivery) -> Delivery:
     state = pb.DeliveryState.Name(delivery.state).removeprefix("DELIVERY_STATE_").lower()
-    return Delivery(_party(delivery.agent), delivery.session_id, state, delivery.turn_id)
+    return Delivery(party(delivery.agent), delivery.session_id, state, delivery.turn_id)
 
 
 def _json(text: str) -> Any:
@@ -270,8 +271,8 @@ def message(found: pb.Message) -> Message:
         id=found.id,
         thread_id=found.thread_id,
         seq=found.seq,
-        sender=_party(getattr(found, "from")),
-        to=tuple(_party(party) for party in found.to),
+        sender=party(getattr(found, "from")),
+        to=tuple(party(each) for each in found.to),
         subject=found.subject,
         body=found.body,
         payload=_json(found.payload_json),
@@ -371,8 +372,8 @@ def thread(found: pb.Thread) -> Thread:
     return Thread(
         found.id,
         found.subject,
-        tuple(_party(party) for party in found.participants),
+        tuple(party(each) for each in found.participants),
         found.message_count,
         found.last_at.ToMicroseconds() / 1_000_000,
-        tuple(ReadMark(_party(mark.agent), mark.consumed_through) for mark in found.read),
+        tuple(ReadMark(party(mark.agent), mark.consumed_through) for mark in found.read),
     )

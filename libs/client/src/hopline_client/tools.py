@@ -52,12 +52,17 @@ class ServerTool:
     A plain function runs in a thread, where it cannot be stopped; an async one is cancelled where it waits.
     """
 
-    def __init__(self, function: Function, *, name: str = "", description: str = "") -> None:
+    def __init__(
+        self, function: Function, *, name: str = "", description: str = "", context: Any = None
+    ) -> None:
+        context = ToolContext if context is None else context
         self.function = function
         self.name = name or getattr(function, "__name__", "")
         self.description = description or inspect.getdoc(function) or ""
         self._is_async = inspect.iscoroutinefunction(function)
         hints = get_type_hints(function, include_extras=True)
+        # What calls it fills in, and which argument that is, if any.
+        self._context_type = context
         self._context = ""
         self._names: dict[str, str] = {}
         self._arguments = self._model(hints)
@@ -70,7 +75,7 @@ class ServerTool:
         fields: dict[str, Any] = {}
         for index, each in enumerate(inspect.signature(self.function).parameters.values()):
             hint = hints.get(each.name, Any)
-            if hint is ToolContext:
+            if hint is self._context_type:
                 self._context = each.name
                 continue
             if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
@@ -91,7 +96,7 @@ class ServerTool:
             output_schema_json=json.dumps(shape, ensure_ascii=False) if says else "",
         )
 
-    async def run(self, arguments_json: str, context: ToolContext, threads: ToolThreads) -> str:
+    async def run(self, arguments_json: str, context: Any, threads: ToolThreads) -> str:
         """Check the arguments, call the function and return its result as JSON text."""
         from pydantic import ValidationError
 

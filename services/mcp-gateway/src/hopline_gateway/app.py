@@ -15,6 +15,7 @@ from hopline_gateway import agent_server, sessions_api
 from hopline_gateway.addressed import Addressed
 from hopline_gateway.agent_server import AgentTools
 from hopline_gateway.connections import Connections
+from hopline_gateway.contributions import Contributions
 from hopline_gateway.http import build_app
 from hopline_gateway.listener import Listener
 from hopline_gateway.mcp_endpoint import McpEndpoint
@@ -46,7 +47,8 @@ class Gateway:
         follower = self._guard.follower
         self._addressed = Addressed(mesh, follower, settings.single)
         connections = Connections(follower.directory, mesh, has_public_url=bool(settings.public_url))
-        self._platform = ToolServer(Offers(follower.directory, connections), mesh, follower, self.waits)
+        offers = Offers(follower.directory, connections, Contributions(follower.directory))
+        self._platform = ToolServer(offers, mesh, follower, self.waits)
         self._agents = ToolServer(AgentTools(mesh), mesh, follower, self.waits)
         self._listener: Listener | None = None
 

@@ -13,6 +13,7 @@ from hopline.relay.v1 import (
     delegation_pb2_grpc,
     escalation_pb2_grpc,
     message_pb2_grpc,
+    plugin_tool_pb2_grpc,
     session_pb2_grpc,
     tool_pb2_grpc,
     webhook_pb2_grpc,
@@ -44,6 +45,7 @@ class Mesh:
         self.messages = message_pb2_grpc.MessageServiceStub(relay)
         self.sessions = session_pb2_grpc.SessionServiceStub(relay)
         self.tools = tool_pb2_grpc.ToolServiceStub(relay)
+        self.plugin_tools = plugin_tool_pb2_grpc.PluginToolServiceStub(relay)
         self.delegation = delegation_pb2_grpc.DelegationServiceStub(relay)
         self.escalations = escalation_pb2_grpc.EscalationServiceStub(relay)
         # Called as this service itself.

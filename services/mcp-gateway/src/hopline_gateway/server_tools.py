@@ -41,7 +41,7 @@ async def call_tool(call: Call) -> Result:
     request = tool_pb2.CallToolRequest(
         agent=agent.id,
         name=call.text("name"),
-        arguments_json=_written(call.arguments.get("arguments", {})),
+        arguments_json=written(call.arguments.get("arguments", {})),
         timeout_seconds=MAX_WAIT,
         request_id=request_id,
         caller_session_id=call.caller.session_id,
@@ -60,7 +60,8 @@ async def call_tool(call: Call) -> Result:
     return cycles.warned(Result(found, _HEADLINES[found["status"]]), answered.cycle)
 
 
-def _written(arguments: Any) -> str:
+def written(arguments: Any) -> str:
+    """Return arguments of a tool as JSON text."""
     try:
         text = json.dumps(arguments, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:

@@ -17,6 +17,8 @@ from hopline_rpc.fence import (
     OUTSIDE_NOTICE,
     OWNERS_MARK,
     OWNERS_NOTICE,
+    SKILL_MARK,
+    SKILL_NOTICE,
     draw_boundary,
     fence,
 )
@@ -43,9 +45,19 @@ class OwnersWords(str):
     __slots__ = ()
 
 
+class Skill(str):
+    """The text of a plugin's skill."""
+
+    __slots__ = ()
+
+
 # Whose words stand between which marks; all else is another agent's.
-_NOTICES: Final[dict[type, str]] = {OwnersWords: OWNERS_NOTICE, Outside: OUTSIDE_NOTICE}
-_MARKS: Final[dict[type, str]] = {OwnersWords: OWNERS_MARK, Outside: OUTSIDE_MARK}
+_NOTICES: Final[dict[type, str]] = {
+    OwnersWords: OWNERS_NOTICE,
+    Outside: OUTSIDE_NOTICE,
+    Skill: SKILL_NOTICE,
+}
+_MARKS: Final[dict[type, str]] = {OwnersWords: OWNERS_MARK, Outside: OUTSIDE_MARK, Skill: SKILL_MARK}
 
 
 def as_text(headline: str, structured: dict[str, Any]) -> str:
@@ -61,7 +73,7 @@ def as_text(headline: str, structured: dict[str, Any]) -> str:
 
 def _fenceable(key: str, value: Any) -> str | None:
     """Return what has to stand inside a fence; None for a value of ours."""
-    if isinstance(value, Foreign | Outside | OwnersWords):
+    if isinstance(value, Foreign | Outside | OwnersWords | Skill):
         return str(value)
     if key in _JSON and value is not None:
         return json.dumps(value, ensure_ascii=False)

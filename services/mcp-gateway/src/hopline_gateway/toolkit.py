@@ -124,6 +124,8 @@ class Tool:
     run: Run
     properties: Mapping[str, Json] = field(default_factory=dict)
     required: tuple[str, ...] = ()
+    # The whole JSON Schema of its arguments where it is not ours: then it is checked where the tool is known.
+    schema: Json | None = None
     # The top-level facts of a result and their JSON types.
     output: Mapping[str, Json] = field(default_factory=dict)
     reads: bool = False
@@ -136,6 +138,8 @@ class Tool:
 
     def input_schema(self) -> Json:
         """Return the JSON Schema of the arguments."""
+        if self.schema is not None:
+            return self.schema
         schema: Json = {"type": "object", "properties": dict(self.properties)}
         if self.required:
             schema["required"] = list(self.required)

@@ -12,6 +12,7 @@ from hopline.relay.v1.dead_letter_pb2_grpc import add_DeadLetterServiceServicer_
 from hopline.relay.v1.delegation_pb2_grpc import add_DelegationServiceServicer_to_server
 from hopline.relay.v1.escalation_pb2_grpc import add_EscalationServiceServicer_to_server
 from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_server
+from hopline.relay.v1.plugin_tool_pb2_grpc import add_PluginToolServiceServicer_to_server
 from hopline.relay.v1.schedule_pb2_grpc import add_ScheduleServiceServicer_to_server
 from hopline.relay.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
 from hopline.relay.v1.tool_pb2_grpc import add_ToolServiceServicer_to_server
@@ -47,7 +48,12 @@ from hopline_relay.mesh_wakes import MeshWakes
 from hopline_relay.outbox import Outbox
 from hopline_relay.owner_notices import Addresses, EscalationNotices, RootNotices, WakeFailedNotices
 from hopline_relay.owners import Owners
+from hopline_relay.plugins.calling import PluginCalls
+from hopline_relay.plugins.contributed import Contributed
+from hopline_relay.plugins.events import PluginEvents
 from hopline_relay.plugins.grants import Grants
+from hopline_relay.plugins.installations import Installations
+from hopline_relay.plugins.secrets import Secrets
 from hopline_relay.plugins.uninstalled import Uninstalled
 from hopline_relay.posting import HttpPoster
 from hopline_relay.questions import Questions
@@ -63,6 +69,7 @@ from hopline_relay.servicers.dead_letters import DeadLetterServicer
 from hopline_relay.servicers.delegations import DelegationServicer
 from hopline_relay.servicers.escalations import EscalationServicer
 from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
+from hopline_relay.servicers.plugin_tools import PluginToolServicer
 from hopline_relay.servicers.schedules import ScheduleServicer
 from hopline_relay.servicers.sessions import SessionServicer
 from hopline_relay.servicers.tools import ToolServicer
@@ -162,6 +169,7 @@ class Relay:
         self._taking = taking = Taking(journal, endings, hand_over)
         asks = Asks(journal, directory, sends, waits, hand_over, taking, slots, inboxes, views, ids, clock)
         self.outbox = outbox = self._open_outbox(registry, settings)
+        self._open_plugins(registry, settings, ids)
         self.wakes = self._open_wakes(registry, ids)
         questions = Questions(
             journal, directory, waits, hand_over, taking, slots, inboxes, views, outbox, settings, ids, clock
@@ -185,11 +193,13 @@ class Relay:
         self._tunnels = self._open_tunnels(ids)
         self._add_servicers(asks, cancels, letters, views, pager, ids)
         self._add_sources(asks, views, pager, ids)
+        self._add_plugins(ids)
         self._guard.protect(self.server.live)
         self._guard.follower.add_listener(self._departures.changed)
         self._guard.follower.add_listener(self.firings.changed)
         self._guard.follower.add_listener(self.wakes.changed)
         self._guard.follower.add_listener(self.uninstalled.changed)
+        self._guard.follower.add_listener(self._installations.changed)
 
     def _open_sends(self, claims: Claims, inboxes: Inboxes, offers: ToolOffers, ids: IdMaker) -> Sends:
         directory, waits, instance_id = self.directory, self.waits, self.journal.instance_id
@@ -228,6 +238,22 @@ class Relay:
         outbox.add_kind(outbox_rows.ROOT, RootNotices(self.journal, addresses))
         outbox.add_kind(outbox_rows.WAKE_FAILED, WakeFailedNotices(self.journal, addresses))
         return outbox
+
+    def _open_plugins(self, registry: grpc.aio.Channel, settings: RelaySettings, ids: IdMaker) -> None:
+        private = settings.webhook_private
+        self.plugin_calls = calls = PluginCalls(
+            Secrets(registry),
+            self._clock,
+            loopback=self._embedded or private,
+            private=private,
+            tls=settings.tls,
+        )
+        journal, directory, grants = self.journal, self.directory, self.grants
+        self.plugin_events = events = PluginEvents(
+            journal, directory, calls, grants, self._clock, random.random
+        )
+        self._sends.on_plugin_event = events.wake
+        self._installations = Installations(journal, directory, calls, grants, ids, events.wake)
 
     def _open_wakes(self, registry: grpc.aio.Channel, ids: IdMaker) -> Wakes:
         dispatcher = self.dispatcher
@@ -310,6 +336,12 @@ class Relay:
         arrivals = Arrivals(journal, directory, asks, clock)
         self.server.add(add_WebhookServiceServicer_to_server, WebhookServicer(webhooks, arrivals))
 
+    def _add_plugins(self, ids: IdMaker) -> None:
+        contributed = Contributed(
+            self.journal, self.directory, self.inbox, self.plugin_calls, self.grants, ids, self._clock
+        )
+        self.server.add(add_PluginToolServiceServicer_to_server, PluginToolServicer(contributed))
+
     async def start(self) -> None:
         """Take over what an earlier process has left, then begin to work."""
         await self._guard.start()
@@ -322,6 +354,7 @@ class Relay:
         await self._departures.catch_up()
         await self._escalations.catch_up()
         await self.firings.catch_up()
+        await self._installations.catch_up()
         self._started = True
         self._takeover.start()
         self.sealer.start()
@@ -331,6 +364,7 @@ class Relay:
         self.sweep.start()
         self.firings.start()
         self.outbox.start()
+        self.plugin_events.start()
         await self.wakes.start()
 
     async def ready(self) -> bool:
@@ -355,6 +389,7 @@ class Relay:
             await self.firings.close()
             await self.sweep.close()
             await self.wakes.close()
+            await self.plugin_events.close()
             await self.outbox.close()
             await self._takeover.close()
             await self.retention.close()
@@ -375,6 +410,7 @@ class Relay:
                 await part.drained()
             await self.admission.close()
             await recovery.end(self.journal)
+        await self.plugin_calls.close()
         await self._guard.close()
         await self._database.close()
 

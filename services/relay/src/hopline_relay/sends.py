@@ -93,6 +93,8 @@ class Sends:
         self._views = Views(directory)
         self._batches: Pipeline[Draft, Sent] = Pipeline("sends", self._begin)
         self._under_way: dict[Key, tuple[bytes, asyncio.Future[Sent]]] = {}
+        # Called when plugins may have to be told of a session.
+        self.on_plugin_event: Callable[[], None] = lambda: None
 
     async def send(self, draft: Draft) -> Sent:
         """Send a draft; returns once it is on disk. The same request under way twice is sent once."""
@@ -288,6 +290,8 @@ class Sends:
                 for copy in outgoing.copies
                 if copy.turn_id and copy.start is None
             )
+            if any(copy.wish is not None and copy.wish.tells for copy in outgoing.copies):
+                self.on_plugin_event()
             waiter = ready.draft.waiter
             if waiter is not None and waiter.gone:
                 self._waits.forget(outgoing.workspace_id, waiter)

@@ -196,7 +196,13 @@ class Starts:
             wish.channel = draft.source.kind
         elif draft.kind == "prompt":
             wish.channel, wish.title = "human", title_of(draft.text)
+        if draft.kind == "prompt":
+            wish.tells = self._told_of_sessions(outgoing.workspace_id)
         return wish
+
+    def _told_of_sessions(self, workspace_id: str) -> tuple[str, ...]:
+        """Return the plugins that are told where a person, or what a person has set up, opens a session."""
+        return tuple(each.id for each in self._directory.plugins(workspace_id) if each.endpoint)
 
     def _check_session(self, draft: Draft, facts: Facts, agent: AgentRecord) -> None:
         """Let a follow-up into a session of the recipient's that the caller opened."""

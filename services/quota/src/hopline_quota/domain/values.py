@@ -58,6 +58,13 @@ class RootCount(NamedTuple):
     extra: int
 
 
+class Handed(NamedTuple):
+    """What a plugin that starts something was handed: the deepest of it, and its roots."""
+
+    depth: int
+    root_ids: tuple[str, ...]
+
+
 class Item(NamedTuple):
     """One message that asks to be admitted, to all of its recipients or to none."""
 
@@ -75,6 +82,8 @@ class Item(NamedTuple):
     limits: Limits
     # Given for a root that is not of just now: it may have rested so long that it was forgotten.
     answer_root: RootCount | None = None
+    # Given where a plugin starts something.
+    handed: Handed | None = None
 
     @property
     def counts_as_sent(self) -> bool:

@@ -18,6 +18,7 @@ from hopline_quota.domain.values import (
     Decision,
     End,
     EndKind,
+    Handed,
     Item,
     Kind,
     Limits,
@@ -83,6 +84,7 @@ def item(entry: pb.AdmitItem) -> Item:
             limits.turn_price,
         ),
         _root_count(entry.answer_root) if entry.HasField("answer_root") else None,
+        Handed(entry.handed.depth, tuple(entry.handed.root_ids)) if entry.HasField("handed") else None,
     )
 
 

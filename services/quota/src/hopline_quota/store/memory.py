@@ -274,6 +274,8 @@ class MemoryStore:
             return Admitted(item.answer_depth, root_id, not item.answer_root_id, day, item.cause_turn_id)
         window = item.limits.causality_window_seconds
         standing: Standing = workspace.standing(item.sender_id, item.cause_turn_id, window, moment.now)
+        if item.handed is not None:
+            standing = workspace.handed_standing(standing, item.handed)
         depth = cause.depth_of_start(standing)
         root_id = standing.root_id or item.new_root_id
         return Admitted(depth, root_id, not standing.root_id, day, standing.turn_id)

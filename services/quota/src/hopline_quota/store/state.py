@@ -8,7 +8,7 @@ from typing import Final
 
 from hopline_quota.domain import cause
 from hopline_quota.domain.cause import Standing
-from hopline_quota.domain.values import RootCount
+from hopline_quota.domain.values import Handed, RootCount
 from hopline_quota.store.credit import Credit
 
 # What ends of turns are kept for until an item has told the workspace's window: the most a policy allows.
@@ -281,6 +281,11 @@ class Workspace:
         if named is not None and named.root_id:
             return Standing(deepest.depth, named.id, named.root_id)
         return Standing(deepest.depth, deepest.id, self._most_used(agent.roots))
+
+    def handed_standing(self, own: Standing, handed: Handed) -> Standing:
+        """Return what a plugin's act goes back to: the worst of its sender's place and what it was handed."""
+        roots = [root_id for root_id in (own.root_id, *handed.root_ids) if root_id]
+        return Standing(max(own.depth, handed.depth), own.turn_id, self._most_used(roots) if roots else "")
 
     def _ended_standing(self, agent: Agent, window: float, now: float) -> Standing:
         counting = [

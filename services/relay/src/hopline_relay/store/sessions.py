@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, literal_column, select
 
 from hopline_relay.domain.sources import SOURCES, standing_title
 from hopline_relay.domain.values import lowest_free, session_title
+from hopline_relay.store import plugin_events
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import sessions
 from hopline_relay.store.sql import Record, Statement, insert, record
@@ -48,6 +49,10 @@ class SessionWish:
     title: str = ""
     # That of the calls of its tools, beside the one for messages.
     tools: bool = False
+    # The plugins that are told where it is made, and where what opens it stands.
+    tells: tuple[str, ...] = ()
+    depth: int = 0
+    root_id: str = ""
 
     @property
     def pair(self) -> str:
@@ -61,21 +66,26 @@ def settle(book: Book, wishes: Sequence[SessionWish]) -> None:
     for wish in wishes:
         groups[wish.workspace_id, wish.channel].append(wish)
     fresh: list[dict[str, Any]] = []
+    told: list[SessionWish] = []
     for (workspace_id, channel), group in groups.items():
         known = _known(book.connection, workspace_id, channel, group)
         for wish in group:
             if wish.title:
                 fresh.append(_row(book, wish, wish.title, 0))
+                told.append(wish)
                 wish.found = record(sessions, fresh[-1])
             else:
                 numbers = known[wish.pair]
                 number = lowest_free({number: _taken(row) for number, row in numbers.items()})
                 if number not in numbers:
                     fresh.append(_row(book, wish, _title(wish, number), number))
+                    told.append(wish)
                     numbers[number] = record(sessions, fresh[-1])
                 wish.found = numbers[number]
             wish.id = wish.found.id
     insert(book.connection, sessions, fresh)
+    if any(wish.tells for wish in told):
+        plugin_events.sessions_started(book, told)
 
 
 def _title(wish: SessionWish, number: int) -> str:

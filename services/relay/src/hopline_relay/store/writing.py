@@ -97,6 +97,7 @@ def _settle_sessions(book: Book, written: Sequence[Outgoing]) -> None:
         for copy in message.copies:
             if copy.wish is not None:
                 copy.wish.opener_session_id = message.session_id
+                copy.wish.depth, copy.wish.root_id = message.depth, message.root_id
                 wishes.append(copy.wish)
     if wishes:
         session_store.settle(book, wishes)
