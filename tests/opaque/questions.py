@@ -24,6 +24,7 @@ _AGENTS = {"agent", "agent_ref", "agent_id", "agents", "to"}
 _THINGS = {
     "session_id": "session_id",
     "caller_session_id": "session_id",
+    "opened_by_session_id": "session_id",
     "thread_id": "thread_id",
     "message_id": "message_id",
     "turn_id": "turn_id",
@@ -48,7 +49,14 @@ _NO_SECRET = {
     "reach": "asked for where an agent is changed",
 }
 # What else has to stand in a request, by the field's name.
-_FILLING: dict[str, Any] = {"text": "well?", "user": "alice", "role": 1, "name": "x", "cron": "0 5 * * *"}
+_FILLING: dict[str, Any] = {
+    "text": "well?",
+    "task": "well?",
+    "user": "alice",
+    "role": 1,
+    "name": "x",
+    "cron": "0 5 * * *",
+}
 # How fields are called that name something.
 _REFERS = re.compile(r"(^|_)(agents?|agent_ref|users?|to|reach|ids?|threads?|sessions?|turns?)$")
 _SERVED = {"registry": "registry", "relay": "relay", "quota": "quota"}

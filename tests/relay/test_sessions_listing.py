@@ -70,17 +70,22 @@ async def test_a_session_is_busy_while_a_turn_runs_in_it(mesh: RelayMesh) -> Non
 async def test_an_agent_sees_what_it_runs_opened_or_leads(mesh: RelayMesh) -> None:
     lead = await mesh.agent("lead")
     sub = await mesh.agent("sub", is_subagent=True, parent_agent_id=lead.id)
+    sibling = await mesh.agent("sibling", is_subagent=True, parent_agent_id=lead.id)
     ada, eve = await mesh.agent("ada"), await mesh.agent("eve")
-    sent = await ada.send(sub)
-    session_id = sent.deliveries[0].session_id
-    for caller, sees in ((ada, True), (sub, True), (lead, True), (eve, False), (mesh.admin, True)):
-        listed = [session.id for session in await _sessions(caller)]
-        assert (session_id in listed) is sees
-        call = caller.sessions.GetSession(pb.GetSessionRequest(session_id=session_id))
-        if sees:
-            assert (await call).session.id == session_id
-        else:
-            assert (await refusal(call)).reason == "not_found"
+    # What a subagent runs for its crew its lead sees, what it runs for others their own people.
+    for sender, led in ((ada, False), (sibling, True)):
+        sent = await sender.send(sub)
+        session_id = sent.deliveries[0].session_id
+        seers = ((sender, True), (sub, True), (lead, led), (eve, False), (mesh.admin, True))
+        for caller, sees in seers:
+            for ref in ("", sub.id):
+                listed = [session.id for session in await _sessions(caller, agent=ref)]
+                assert (session_id in listed) is sees
+            call = caller.sessions.GetSession(pb.GetSessionRequest(session_id=session_id))
+            if sees:
+                assert (await call).session.id == session_id
+            else:
+                assert (await refusal(call)).reason == "not_found"
 
 
 async def test_sessions_are_listed_newest_first_page_by_page(mesh: RelayMesh) -> None:

@@ -9,12 +9,12 @@ import pytest
 from hopline.relay.v1 import audit_pb2, delegation_pb2, session_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_relay import retention
-from hopline_relay.store import sql
+from hopline_relay.store import children, closing, sql
 from hopline_relay.store.forgetting import Bounds
 from hopline_rpc.clock import to_timestamp
 from sqlalchemy import event
 
-from tests.support.relay_mesh import RelayMesh
+from tests.support.relay_mesh import Caller, RelayMesh, Worker, attempt, start_child
 
 # Read as a whole by design: one row, or only what waits right now, or at a start.
 _SMALL = {"waits", "heads", "quota_epochs", "instances", "audit_sources", "attachments", "audit_cuts"}
@@ -43,6 +43,7 @@ async def _everything(mesh: RelayMesh) -> None:
         listed = await caller.sessions.ListSessions(session_pb2.ListSessionsRequest())
         await caller.sessions.ReadSession(session_pb2.ReadSessionRequest(session_id=listed.sessions[0].id))
     await ada.sessions.GetContext(session_pb2.GetContextRequest())
+    await _delegate(mesh, ada, bob, worker)
     await ada.turns.Cancel(delegation_pb2.CancelRequest(session_id=asked.session_id))
     for more in ({}, {"root_id": asked.turn_id}, {"session_id": asked.session_id}, {"agent": "bob"}):
         request = delegation_pb2.ListTurnsRequest(**more)  # type: ignore[arg-type]
@@ -65,6 +66,25 @@ async def _everything(mesh: RelayMesh) -> None:
     await mesh.delete(cid)
     await mesh.relay.sealer.seal(mesh.workspace_id)
     await mesh.relay.retention.sweep(mesh.workspace_id)
+
+
+async def _delegate(mesh: RelayMesh, lead: Caller, sub: Caller, worker: Worker) -> None:
+    """Start children, speak and report, and close what was started."""
+    child = await start_child(lead, sub)
+    await worker.claim()
+    for caller in (sub, lead):
+        report = delegation_pb2.ReportToCallerRequest(text="so", caller_session_id=child.session_id)
+        await attempt(caller.turns.ReportToCaller(report))
+    await attempt(sub.turns.ReportToCaller(delegation_pb2.ReportToCallerRequest(text="so")))
+    said = delegation_pb2.SendMessageToSessionRequest(session_id=child.session_id, text="and?")
+    await lead.turns.SendMessageToSession(said)
+    await lead.turns.MessageAgent(delegation_pb2.MessageAgentRequest(agent=sub.id, text="hello"))
+    for narrow in ({"children_only": True}, {"opened_by_session_id": child.session_id}):
+        for caller in (lead, mesh.admin):
+            await caller.sessions.ListSessions(session_pb2.ListSessionsRequest(**narrow))
+    await mesh.relay.journal.read(lambda connection: children.owing(connection, mesh.workspace_id, "x"))
+    await mesh.relay.journal.read(lambda connection: closing.left_over(connection, mesh.workspace_id))
+    await lead.turns.CloseSubagent(delegation_pb2.CloseSubagentRequest(session_id=child.session_id))
 
 
 async def test_every_statement_goes_through_an_index(

@@ -220,6 +220,16 @@ class Caller:
         return int(answer.state)
 
 
+async def start_child(
+    lead: Caller, agent: Caller | str, task: str = "look", **more: Any
+) -> delegation_pb2.ChildStart:
+    """Have an agent start a subagent."""
+    name = agent if isinstance(agent, str) else agent.id
+    request = delegation_pb2.StartSubagentRequest(agent=name, task=task, **more)
+    answer: delegation_pb2.StartSubagentResponse = await lead.turns.StartSubagent(request)
+    return answer.start
+
+
 @dataclass
 class Worker:
     """A tunnel of one agent as the relay's record knows it, without a stream."""

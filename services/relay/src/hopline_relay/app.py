@@ -35,6 +35,7 @@ from hopline_relay.audit import Audit
 from hopline_relay.callers import Inboxes
 from hopline_relay.cancel import Cancels
 from hopline_relay.claims import Claims
+from hopline_relay.closing import Closings
 from hopline_relay.dead_letters import DeadLetters
 from hopline_relay.delegations import Delegations
 from hopline_relay.dispatch import Dispatcher
@@ -66,7 +67,7 @@ from hopline_relay.sealing import Sealer
 from hopline_relay.sends import Sends
 from hopline_relay.servicers.audit import AuditServicer
 from hopline_relay.servicers.dead_letters import DeadLetterServicer
-from hopline_relay.servicers.delegations import DelegationServicer
+from hopline_relay.servicers.delegations import DelegationHandlers, DelegationServicer
 from hopline_relay.servicers.escalations import EscalationServicer
 from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
 from hopline_relay.servicers.plugin_tools import PluginToolServicer
@@ -81,6 +82,7 @@ from hopline_relay.signals import Signals
 from hopline_relay.slots import Slots
 from hopline_relay.starts import Starts
 from hopline_relay.store import outbox as outbox_rows
+from hopline_relay.subagents import Subagents
 from hopline_relay.sweep import Sweep
 from hopline_relay.takeover import TakeOver
 from hopline_relay.taking import Taking
@@ -188,7 +190,10 @@ class Relay:
         self.retention = Retention(journal, directory, clock)
 
         self._tools = tools = Tools(journal, sends, asks, waits, slots, cancels, runs, views, ids, clock)
-        self.handlers = MessageHandlers(sends, asks, questions, inbox, tools, offers, views)
+        subagents = Subagents(journal, directory, sends, inbox, views)
+        self._closings = Closings(journal, directory, cancels, inbox)
+        delegation = DelegationHandlers(subagents, self._closings)
+        self.handlers = MessageHandlers(sends, asks, questions, inbox, tools, offers, delegation, views)
         self.server = self._open_server(settings, ids)
         self._tunnels = self._open_tunnels(ids)
         self._add_servicers(asks, cancels, letters, views, pager, ids)
@@ -315,7 +320,10 @@ class Relay:
         self.refusals.on_exhausted = roots.exhausted
         self.mesh_wakes.on_exhausted = roots.exhausted
         delegations = Delegations(journal, directory, cancels, inbox, views, pager)
-        server.add(add_DelegationServiceServicer_to_server, DelegationServicer(delegations, roots))
+        server.add(
+            add_DelegationServiceServicer_to_server,
+            DelegationServicer(self.handlers.delegation, delegations, roots),
+        )
         owners = Owners(journal, directory, self._escalations, views, pager)
         server.add(add_EscalationServiceServicer_to_server, EscalationServicer(self.handlers, owners))
         server.add(add_ToolServiceServicer_to_server, ToolServicer(self.handlers))
@@ -350,7 +358,9 @@ class Relay:
         await self.grants.recover()
         await self.admission.start()
         await self._tool_runs.recover()
-        await self._cancels.resume([each.id for each in self.directory.workspaces()])
+        workspaces = [each.id for each in self.directory.workspaces()]
+        await self._cancels.resume(workspaces)
+        await self._closings.resume(workspaces)
         await self._departures.catch_up()
         await self._escalations.catch_up()
         await self.firings.catch_up()
@@ -400,6 +410,7 @@ class Relay:
                 self.mesh_wakes,
                 self._sends,
                 self._tools,
+                self._closings,
                 self._cancels,
                 self.turns,
                 self._taking,

@@ -117,8 +117,10 @@ class AtOnce:
             for copy in message.copies:
                 pair = (message.workspace_id, message.sender.id, copy.id)
                 # A second one goes into the session of the first; one that names a session may find it busy,
-                # and so may one of a source, which has but one.
-                if not copy.turn_id or copy.wish is None or copy.wish.channel in SOURCES or pair in pairs:
+                # and so may one of a source, or of a standing conversation, which has but one.
+                if not copy.turn_id or copy.wish is None or pair in pairs:
+                    continue
+                if copy.wish.channel in SOURCES or copy.wish.standing:
                     continue
                 pairs.add(pair)
                 if not self._claims.active(message.workspace_id, copy.id):

@@ -121,7 +121,8 @@ class Claims:
 
         def may(turn: Record) -> bool:
             message = found.messages[turn.workspace_id, turn.message_id]
-            return may_still(self._directory, turn, message, found.authors)
+            closed: bool = found.sessions[turn.workspace_id, turn.session_id].closed
+            return not closed and may_still(self._directory, turn, message, found.authors)
 
         if not may(row):
             withdrawn.append(row)
@@ -339,6 +340,8 @@ def may_still(
         person = authors.get((row.workspace_id, message.from_id), message.from_id)
         return agent is not None and directory.role_on_agent(person, agent) >= OPERATOR
     sender = Principal(kind="agent", id=message.from_id, workspace_id=row.workspace_id)
+    if message.from_id == row.agent_id:
+        return directory.may_start(sender)  # to a copy of itself, or into another session of its own
     return directory.may_start_on(sender, row.agent_id)
 
 

@@ -18,6 +18,7 @@ from hopline_relay.cancel import Cancels
 from hopline_relay.domain.values import ANSWERS, Fault
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
+from hopline_relay.peers import leads_in
 from hopline_relay.store import escalating, queues
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import sessions, turns
@@ -112,10 +113,10 @@ class Delegations:
     def _may_see(self, principal: Principal, row: Record, session: Record) -> bool:
         if principal.kind == "user":
             return row.caused_by_id == principal.id or self._role(principal, row) >= VIEWER
+        if principal.id in (row.agent_id, row.caused_by_id, session.opened_by_id):
+            return True
         agent = self._directory.agent(principal.workspace_id, row.agent_id)
-        return principal.id in (row.agent_id, row.caused_by_id, session.opened_by_id) or (
-            agent is not None and agent.parent_agent_id == principal.id
-        )
+        return agent is not None and leads_in(self._directory, principal.id, session, agent)
 
     async def list_turns(self, principal: Principal, request: pb.ListTurnsRequest) -> pb.ListTurnsResponse:
         """Return turns, newest first, of the agents on which the person holds `viewer`."""

@@ -10,6 +10,7 @@ from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_rpc.principals import Principal
 
 from hopline_relay.domain.sources import Firing, Source
+from hopline_relay.domain.values import REPORT
 from hopline_relay.store.discharging import Discharge
 from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.waits import Waiter
@@ -17,10 +18,11 @@ from hopline_relay.waits import Waiter
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """A message as its caller gave it. `kind`: `message`, `ask`, `prompt`, `reply` or `tool`.
+    """A message as its caller gave it.
 
-    `to` are names or ids; `session_id` a session of the recipient; `message_id` what a reply answers. The
-    call of a tool has its name as `subject` and its arguments as `text`.
+    `kind`: `message`, `ask`, `prompt`, `reply`, `tool`, `task`, `peer` or `report`. `to` are names or ids
+    (none: a task for a copy of the caller); `session_id` a session of the recipient; `message_id` what a
+    reply or a report answers. The call of a tool has its name as `subject` and its arguments as `text`.
     """
 
     principal: Principal
@@ -41,6 +43,12 @@ class Draft:
     own_endpoint: bool = False
     # The call of a tool: how long it may run.
     run_seconds: float = 0.0
+    # A task of which nobody wants to hear again.
+    fire_and_forget: bool = False
+    # It goes into the standing conversation with its recipient, and not into a session that is named.
+    standing: bool = False
+    # A report of which one end was closed.
+    closed: bool = False
     # Who speaks where it is not the principal but something that the principal has set up.
     source: Source | None = None
     # The time of a schedule that is taken with it.
@@ -69,8 +77,13 @@ class Draft:
                     self.payload,
                     self.thread_id,
                     self.session_id,
-                    self.message_id,
-                    *(("own_endpoint",) if self.own_endpoint else ()),
+                    # What a report answers is found by the mesh, and may be something else the second time.
+                    self.message_id if self.kind != REPORT else "",
+                    *(
+                        name
+                        for name in ("own_endpoint", "fire_and_forget", "standing")
+                        if getattr(self, name)
+                    ),
                 )
             )
             self._digest = hashlib.blake2b(content.encode(), digest_size=16).digest()

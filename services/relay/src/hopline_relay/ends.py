@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from sqlalchemy import Connection
 
-from hopline_relay.domain.values import Fault
+from hopline_relay.domain.values import QUESTIONS, Fault
 from hopline_relay.held import Known
 from hopline_relay.store import debting, queues
 from hopline_relay.store import turns as turn_store
@@ -97,7 +97,7 @@ def along(plan: Plan, rows: Sequence[Record]) -> list[Ending]:
     found = []
     for row in rows:
         end = replace(ended, turn_id=row.id, attempt=row.attempt, epoch=None)
-        asks = row.cause in ("ask", "prompt")
+        asks = row.cause in QUESTIONS
         found.append(Ending(end, answer if asks else None, tell=ending.tell))
         if asks:
             answer = None

@@ -9,6 +9,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from hopline_relay.domain.batches import MAX_BATCH
+from hopline_relay.domain.values import QUESTIONS
 from hopline_relay.held import ClaimWish
 from hopline_relay.store import newer, queues
 from hopline_relay.store.batches import waiting_in
@@ -63,7 +64,7 @@ def find(connection: Connection, wishes: Sequence[ClaimWish], batching: set[tupl
         found,
         [row for _, row in found.turns] + [row for rows in found.behind.values() for row in rows],
     )
-    owing = {(row.workspace_id, row.id) for _, row in found.turns if row.cause in ("ask", "prompt")}
+    owing = {(row.workspace_id, row.id) for _, row in found.turns if row.cause in QUESTIONS}
     found.debts = by_id(connection, debts, owing, debts.c.turn_id)
     return found
 

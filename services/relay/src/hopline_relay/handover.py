@@ -183,7 +183,7 @@ def _wake(book: Book, wake: _Wake, queue_seconds: float) -> bool:
 def _as_written(book: Book, wake: _Wake, queue_seconds: float) -> Outgoing:
     message = wake.message
     asking = by_id(book.connection, turns, {(message.workspace_id, wake.asking_turn_id)})
-    chain = asking[message.workspace_id, wake.asking_turn_id].chain if asking else ""
+    asked_in = asking.get((message.workspace_id, wake.asking_turn_id))
     return Outgoing(
         workspace_id=message.workspace_id,
         id=message.id,
@@ -199,7 +199,8 @@ def _as_written(book: Book, wake: _Wake, queue_seconds: float) -> Outgoing:
         day=message.day,
         traceparent=message.traceparent,
         queue_seconds=queue_seconds,
-        chain=chain,
+        chain=asked_in.chain if asked_in is not None else "",
+        subagent_links=asked_in.subagent_links if asked_in is not None else 0,
         hook_generation=message.hook_generation,
     )
 

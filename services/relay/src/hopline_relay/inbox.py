@@ -217,7 +217,8 @@ class Inbox:
             mine = []
             for row in rows:
                 message = found.messages[row.workspace_id, row.message_id]
-                if may_still(self._directory, row, message, found.authors):
+                closed = found.sessions[row.workspace_id, row.session_id].closed
+                if not closed and may_still(self._directory, row, message, found.authors):
                     mine.append(row)
                 else:
                     await self._endings.end(Ending(withdrawal(row)))

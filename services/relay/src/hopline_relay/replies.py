@@ -11,7 +11,7 @@ from hopline_relay.callers import Inboxes, actor_of, no_message, require_active,
 from hopline_relay.domain.batches import held_by_worker
 from hopline_relay.domain.escalations import KIND_QUESTION
 from hopline_relay.domain.sources import SOURCES
-from hopline_relay.domain.values import TOOL, Actor, sibling
+from hopline_relay.domain.values import REPORT, TOOL, Actor, sibling
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.starts import assertion_of
 from hopline_relay.store.discharging import Discharge
@@ -38,6 +38,10 @@ class Replies:
         """Check everything but admission; raises HoplineError."""
         principal, workspace_id = draft.principal, draft.principal.workspace_id
         require_active(self._directory, principal)
+        if draft.kind == REPORT and not draft.message_id:
+            raise nobody_to_report_to()
+        if draft.closed:
+            raise HoplineError("session_closed", "this session, or the one that started it, is closed")
         asked = facts.messages.get((workspace_id, draft.message_id))
         delivery = facts.delivery(workspace_id, draft.message_id, principal.id)
         if asked is None or delivery is None:
@@ -57,7 +61,7 @@ class Replies:
         outgoing = Outgoing(
             workspace_id=workspace_id,
             id=self._ids.new_id("msg"),
-            kind="reply",
+            kind=draft.kind,
             sender=actor_of(self._directory, principal),
             session_id=delivery.session_id or standing.session_id,
             inbox=None if delivery.session_id else standing.inbox,
@@ -196,6 +200,15 @@ def _ending(turn: Record | None, actor: Actor) -> Ended | None:
         "answered",
         attempt=turn.attempt,
         actor=actor,
+    )
+
+
+def nobody_to_report_to() -> HoplineError:
+    """Return the refusal of a report that answers nothing."""
+    return HoplineError(
+        "failed_precondition",
+        "nobody waits for a report here: this session was not started by another agent, and what it works on "
+        "was not asked by one; use send_message, or reply to a message by its id",
     )
 
 

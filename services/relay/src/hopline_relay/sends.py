@@ -22,6 +22,7 @@ from hopline_relay import spans
 from hopline_relay.admission import Admission, end_item, refused
 from hopline_relay.at_once import AtOnce
 from hopline_relay.callers import Inboxes
+from hopline_relay.domain.values import PEER, REPORT
 from hopline_relay.drafts import Draft, Ready, Sent, SentCopy, sent_of
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import FencedError, Journal
@@ -195,7 +196,7 @@ class Sends:
             if known is not None:
                 return known
             limits = self._admission.limits(draft.principal.workspace_id)
-            kind = self._replies if draft.kind == "reply" else self._starts
+            kind = self._replies if draft.kind in ("reply", REPORT) else self._starts
             return kind.prepare(draft, facts, limits, self._clock.now())
         except HoplineError as error:
             return error
@@ -216,6 +217,8 @@ class Sends:
                 names.debtors.add((workspace_id, draft.principal.id))
             if draft.message_id:
                 names.messages.add((workspace_id, draft.message_id))
+            if draft.kind == PEER:
+                names.serving.add((workspace_id, draft.principal.id))
         if not names:
             return Facts()
         now = self._clock.now()

@@ -12,17 +12,18 @@ from hopline_directory.records import VIEWER, AgentRecord
 from hopline_rpc.clock import Clock, to_timestamp
 from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, and_, exists, select
 
 from hopline_relay.callers import no_session
-from hopline_relay.domain.values import TOOL
+from hopline_relay.domain.values import TASK, TOOL
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
+from hopline_relay.peers import leads_in
 from hopline_relay.refusals import Refusals
 from hopline_relay.store import queues
 from hopline_relay.store.bulk import by_id
-from hopline_relay.store.linked import Opened, opened_by
-from hopline_relay.store.schema import EMPTY, deliveries, messages, sessions
+from hopline_relay.store.linked import Linked, linked
+from hopline_relay.store.schema import EMPTY, children, deliveries, messages, sessions
 from hopline_relay.store.sql import Record
 from hopline_relay.turns import Turns
 from hopline_relay.view import Views, source_name
@@ -56,20 +57,25 @@ class Sessions:
     ) -> pb.ListSessionsResponse:
         """Return the sessions that the reader may see, newest first."""
         size = page_size(request.page_size)
-        query = ("sessions", principal.workspace_id, principal.id, request.agent)
+        query = (
+            "sessions",
+            principal.workspace_id,
+            principal.id,
+            request.agent,
+            request.opened_by_session_id,
+            request.children_only,
+        )
         position = self._pager.position(query, request.page_token)
         before = int(position[0]) if position and isinstance(position[0], int) else 2**62
-        conditions = self._visible(principal, request.agent)
+        narrower = _narrower(request)
+        conditions = [and_(each, *narrower) for each in self._visible(principal, request.agent)]
 
-        def read(connection: Connection) -> tuple[list[Record], dict[str, float], dict[str, Opened]]:
+        def read(connection: Connection) -> tuple[list[Record], dict[str, float], dict[str, Linked]]:
             rows = _newest(connection, principal.workspace_id, conditions, before, size + 1)
-            opened = opened_by(connection, principal.workspace_id, [row.id for row in rows])
-            return rows, _last_at(connection, rows), opened
+            return rows, _last_at(connection, rows), linked(connection, principal.workspace_id, rows)
 
-        rows, last_at, opened = await self._journal.read(read)
-        page = fit(
-            self._views.session(principal, row, last_at[row.id], opened[row.id]) for row in rows[:size]
-        )
+        rows, last_at, links = await self._journal.read(read)
+        page = fit(self._views.session(principal, row, last_at[row.id], links[row.id]) for row in rows[:size])
         response = pb.ListSessionsResponse(sessions=page)
         if len(rows) > len(page):
             response.next_page_token = self._pager.token(query, [rows[len(page) - 1].ordinal])
@@ -83,24 +89,19 @@ class Sessions:
             else:
                 agents = list(self._directory.for_person(principal, VIEWER).ordered)
             return [sessions.c.agent_id == agent.id for agent in agents]
+        crew = self._crew(principal)
         if ref and (agent := self._directory.look_up(principal, ref)).id != principal.id:
             opened = and_(sessions.c.opened_by_id == principal.id, sessions.c.agent_id == agent.id)
-            return [sessions.c.agent_id == agent.id] if self._leads(principal, agent) else [opened]
-        led = [
-            sessions.c.agent_id == agent.id
-            for agent in self._directory.agents(principal.workspace_id)
-            if not ref and self._leads(principal, agent)
-        ]
+            return [_led(agent, crew)] if agent in crew else [opened]
+        led = [_led(agent, crew) for agent in crew if not ref]
         own = [sessions.c.agent_id == principal.id]
         return own if ref else [*own, sessions.c.opened_by_id == principal.id, *led]
 
     async def get(self, principal: Principal, session_id: str) -> pb.Session:
         """Return one session."""
         row, last_at = await self._find(principal, session_id)
-        opened = await self._journal.read(
-            lambda connection: opened_by(connection, principal.workspace_id, [session_id])
-        )
-        return self._views.session(principal, row, last_at, opened[session_id])
+        links = await self._journal.read(lambda connection: linked(connection, principal.workspace_id, [row]))
+        return self._views.session(principal, row, last_at, links[session_id])
 
     async def read(self, principal: Principal, request: pb.ReadSessionRequest) -> pb.ReadSessionResponse:
         """Return the transcript in order; an agent that is shown an unread message has taken it."""
@@ -152,11 +153,14 @@ class Sessions:
         agent = self._directory.agent(principal.workspace_id, row.agent_id)
         if principal.kind == "user":
             return agent is not None and self._directory.role_on_agent(principal.id, agent) >= VIEWER
-        return principal.id in (row.agent_id, row.opened_by_id) or self._leads(principal, agent)
+        if principal.id in (row.agent_id, row.opened_by_id):
+            return True
+        return agent is not None and leads_in(self._directory, principal.id, row, agent)
 
-    @staticmethod
-    def _leads(principal: Principal, agent: AgentRecord | None) -> bool:
-        return agent is not None and agent.parent_agent_id == principal.id
+    def _crew(self, principal: Principal) -> list[AgentRecord]:
+        """Return the subagents that the reader leads."""
+        everyone = self._directory.agents(principal.workspace_id)
+        return [agent for agent in everyone if agent.parent_agent_id == principal.id]
 
     def _entry(
         self,
@@ -168,7 +172,7 @@ class Sessions:
     ) -> pb.TranscriptEntry:
         """Return a line of a transcript: what came in, or what the session's agent said."""
         if copy is not None:
-            kind = "prompt" if message.kind in ("ask", "prompt") else "message_in"
+            kind = "prompt" if message.kind in ("ask", "prompt", TASK) else "message_in"
             turn_id = copy.turn_id
         else:
             kind = "answer" if message.kind == "answer" else "message_out"
@@ -258,6 +262,26 @@ class Sessions:
         if agent.wake != "none":
             return "sleeping"
         return "inbox_only" if self._inbox.pulls(agent.workspace_id, agent.id) else "offline"
+
+
+def _narrower(request: pb.ListSessionsRequest) -> list[Any]:
+    """Return the further conditions that a list is asked for with."""
+    found: list[Any] = []
+    if request.opened_by_session_id:
+        found.append(sessions.c.opened_by_session_id == request.opened_by_session_id)
+    if request.children_only:
+        found.append(
+            exists().where(
+                children.c.workspace_id == sessions.c.workspace_id, children.c.session_id == sessions.c.id
+            )
+        )
+    return found
+
+
+def _led(agent: AgentRecord, crew: Sequence[AgentRecord]) -> Any:
+    """Return the condition for the sessions that a subagent runs for its lead's crew."""
+    openers = [agent.parent_agent_id, *(each.id for each in crew)]
+    return and_(sessions.c.agent_id == agent.id, sessions.c.opened_by_id.in_(openers))
 
 
 _Entry = tuple[int, Record, Record | None]

@@ -11,6 +11,7 @@ from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 
+from hopline_relay import peers
 from hopline_relay.callers import (
     Inboxes,
     Standing,
@@ -21,7 +22,7 @@ from hopline_relay.callers import (
     require_active,
     stand,
 )
-from hopline_relay.domain.values import TOOL, Actor, sibling, title_of
+from hopline_relay.domain.values import PEER, TASK, TOOL, Actor, sibling, title_of
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.store.facts import Facts
 from hopline_relay.store.outgoing import Copy, Outgoing
@@ -57,12 +58,14 @@ class Starts:
         """Check everything but admission; raises HoplineError."""
         principal = draft.principal
         own = require_active(self._directory, principal)
-        recipients = self._resolve(draft)
+        recipients = self._resolve(draft, facts, own)
         standing = stand(principal, draft.turn_id, draft.caller_session_id, facts, self._inboxes)
         if draft.thread_id:
             self._check_thread(draft, facts, recipients)
         if draft.kind == TOOL:
             self._check_tool(recipients[0], draft.subject, draft.text)
+        if draft.kind == PEER:
+            peers.check_way(draft, facts, standing, recipients[0])
         policy = self._directory.policy(principal.workspace_id)
         message_id = self._ids.new_id("msg")
         outgoing = Outgoing(
@@ -85,15 +88,20 @@ class Starts:
             admitted_as="person" if principal.kind == "user" else "start",
             day="",
             traceparent=draft.traceparent,
-            owed=draft.kind != "message",
+            owed=peers.is_owed(draft),
             wait_id=draft.waiter.id if draft.waiter is not None else "",
             run_seconds=draft.run_seconds,
             instance_id=self._instance_id,
             queue_seconds=policy.queue_seconds,
             refuse_cycles=policy.refuse_cycles,
+            # A subagent is one already, whoever asked it for what it does.
+            sender_links=1 if own is not None and own.is_subagent else 0,
+            most_links=policy.subagent_depth,
             request_id=draft.request_id,
             digest=draft.digest if draft.request_id else b"",
         )
+        if draft.standing:
+            outgoing.own_end, outgoing.inbox = self._own_end(outgoing, recipients[0]), None
         outgoing.copies = self._copies(draft, facts, outgoing, recipients)
         if draft.waiter is not None:
             if standing.turn is not None and standing.turn.slot:
@@ -125,8 +133,12 @@ class Starts:
                 details={"agent": agent.name},
             )
 
-    def _resolve(self, draft: Draft) -> list[AgentRecord]:
+    def _resolve(self, draft: Draft, facts: Facts, own: AgentRecord | None) -> list[AgentRecord]:
         principal = draft.principal
+        if draft.kind == TASK and not draft.to:
+            return [peers.itself(self._directory, principal, own)]
+        if draft.kind == PEER and draft.session_id:
+            return [peers.in_session(self._directory, draft, facts)]
         found: list[AgentRecord] = []
         for ref in draft.to:
             if draft.kind == "prompt":
@@ -160,12 +172,14 @@ class Starts:
                 )
         for debt in facts.owed[key]:
             if debt.debtor_id == draft.principal.id:
-                raise _answer_instead(debt.message_id)
+                raise peers.answer_instead(debt.message_id)
 
     def _copies(
         self, draft: Draft, facts: Facts, outgoing: Outgoing, recipients: Sequence[AgentRecord]
     ) -> list[Copy]:
-        if draft.session_id:
+        if draft.kind == PEER and draft.session_id:
+            peers.check_open(facts, draft)
+        elif draft.session_id:
             self._check_session(draft, facts, recipients[0])
         copies: list[Copy] = []
         for agent in recipients:
@@ -189,13 +203,15 @@ class Starts:
             opener_kind=outgoing.sender.kind,
             opener_id=outgoing.sender.id,
         )
-        wish.tools = draft.kind == TOOL
+        wish.tools, wish.standing = draft.kind == TOOL, draft.standing
         if draft.own_endpoint:
             wish.channel, wish.title = "mcp", title_of(draft.text)
         elif draft.source is not None:
             wish.channel = draft.source.kind
         elif draft.kind == "prompt":
             wish.channel, wish.title = "human", title_of(draft.text)
+        elif draft.kind == TASK:
+            wish.title = title_of(draft.text)
         if draft.kind == "prompt":
             wish.tells = self._told_of_sessions(outgoing.workspace_id)
         return wish
@@ -203,6 +219,19 @@ class Starts:
     def _told_of_sessions(self, workspace_id: str) -> tuple[str, ...]:
         """Return the plugins that are told where a person, or what a person has set up, opens a session."""
         return tuple(each.id for each in self._directory.plugins(workspace_id) if each.endpoint)
+
+    def _own_end(self, outgoing: Outgoing, agent: AgentRecord) -> SessionWish:
+        """Return the sender's end of the standing conversation that it has with an agent."""
+        return SessionWish(
+            workspace_id=outgoing.workspace_id,
+            fresh_id=self._ids.new_id("ses"),
+            agent_id=outgoing.sender.id,
+            peer_id=agent.id,
+            peer_name=agent.name,
+            opener_kind=outgoing.sender.kind,
+            opener_id=outgoing.sender.id,
+            standing=True,
+        )
 
     def _check_session(self, draft: Draft, facts: Facts, agent: AgentRecord) -> None:
         """Let a follow-up into a session of the recipient's that the caller opened."""
@@ -219,7 +248,7 @@ class Starts:
         if turn is not None:
             debt = facts.awaited.get((principal.workspace_id, turn.id, principal.id))
             if debt is not None:
-                raise _answer_instead(debt.message_id)
+                raise peers.answer_instead(debt.message_id)
 
     @staticmethod
     def _item(
@@ -272,12 +301,4 @@ def _bound(session_id: str) -> HoplineError:
         f"the session {session_id!r} is not one that you may prompt in here: it is bound to whoever opened "
         "it, or to another way in; leave it out to open one of your own",
         details={"session_id": session_id},
-    )
-
-
-def _answer_instead(message_id: str) -> HoplineError:
-    return HoplineError(
-        "answer_instead",
-        f"you are answering their question {message_id}: end your turn with the answer, or use reply",
-        details={"message_id": message_id},
     )

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from google.protobuf import json_format
-from hopline.relay.v1 import escalation_pb2, message_pb2, tool_pb2
+from hopline.relay.v1 import delegation_pb2, escalation_pb2, message_pb2, tool_pb2
 from hopline.runtime.v1.tunnel_pb2 import Call, CallError, CallResult, RelayItem
 from hopline_rpc.calls import CallInfo, detach, set_current_call
 from hopline_rpc.deadlines import Deadlines
@@ -31,6 +31,7 @@ from hopline_relay.servicers.messages import Handed, MessageHandlers, handed
 
 _MESSAGES: Final = message_pb2.DESCRIPTOR.services_by_name["MessageService"].full_name
 _ESCALATIONS: Final = escalation_pb2.DESCRIPTOR.services_by_name["EscalationService"].full_name
+_DELEGATION: Final = delegation_pb2.DESCRIPTOR.services_by_name["DelegationService"].full_name
 _TOOLS: Final = tool_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
 # The service and the method that each stands for.
 _METHODS: Final = {
@@ -44,6 +45,12 @@ _METHODS: Final = {
     "check_escalation": (_ESCALATIONS, "CheckEscalation"),
     "call_tool": (_TOOLS, "CallTool"),
     "list_server_tools": (_TOOLS, "ListServerTools"),
+    "start_subagent": (_DELEGATION, "StartSubagent"),
+    "start_self_subagent": (_DELEGATION, "StartSelfSubagent"),
+    "report_to_caller": (_DELEGATION, "ReportToCaller"),
+    "message_agent": (_DELEGATION, "MessageAgent"),
+    "send_message_to_session": (_DELEGATION, "SendMessageToSession"),
+    "close_subagent": (_DELEGATION, "CloseSubagent"),
 }
 _RULES: Final = {method: rules_of_service(service)[name] for method, (service, name) in _METHODS.items()}
 # Those that need nothing but their batch.
@@ -246,7 +253,7 @@ class TunnelCalls:
         info.deadline = asyncio.get_running_loop().time() + seconds
         self._deadlines.add(info)
         try:
-            return await getattr(self._handlers, method)(info.principal, request, turn_id=call.turn_id)
+            return await self._handler(method)(info.principal, request, turn_id=call.turn_id)
         except asyncio.CancelledError:
             late = info.ended()
             if late is None:
@@ -254,6 +261,13 @@ class TunnelCalls:
             raise late from None
         finally:
             self._deadlines.discard(info)
+
+    def _handler(self, method: str) -> Callable[..., Awaitable[Any]]:
+        delegates = _METHODS[method][0] == _DELEGATION
+        handler: Callable[..., Awaitable[Any]] = getattr(
+            self._handlers.delegation if delegates else self._handlers, method
+        )
+        return handler
 
     def _answer(self, call_id: int, outcome: Any, method: str = "") -> None:
         result = CallResult(attachment=self._attachment.number, call_id=call_id)

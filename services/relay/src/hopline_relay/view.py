@@ -15,7 +15,7 @@ from hopline_relay.domain.sources import SOURCES, name_in
 from hopline_relay.domain.values import WAKES, sibling
 from hopline_relay.drafts import Sent
 from hopline_relay.store.escalating import options_of
-from hopline_relay.store.linked import Opened
+from hopline_relay.store.linked import Linked
 from hopline_relay.store.sql import Record
 from hopline_relay.waits import Outcome
 
@@ -112,7 +112,7 @@ class Views:
             in_reply_to=row.in_reply_to,
             depth=row.depth,
             created_at=to_timestamp(row.created_at),
-            reply_expected=row.kind in ("ask", "prompt"),
+            reply_expected=row.owed or row.kind in ("ask", "prompt"),
             escalation_id=sibling("esc", row.in_reply_to) if row.kind == KIND_ANSWER else "",
             note=row.kind if row.kind in WAKES else "",
         )
@@ -158,10 +158,8 @@ class Views:
             read=self.read_marks(reader, marks),
         )
 
-    def session(
-        self, reader: Principal, row: Record, last_at: float, opened: Opened | None = None
-    ) -> session_pb2.Session:
-        """Return a session, with those that it has opened elsewhere."""
+    def session(self, reader: Principal, row: Record, last_at: float, links: Linked) -> session_pb2.Session:
+        """Return a session with what hangs on it: those that it has opened elsewhere, whose child it is."""
         name = name_in(row.title) if row.opened_by_kind in SOURCES else ""
         seen = reader.kind == "user" and self._stands_for(reader, row.agent_id)
         opener = self.party(reader, row.opened_by_kind, row.opened_by_id, known=seen, name=name)
@@ -181,8 +179,29 @@ class Views:
             ),
             created_at=to_timestamp(row.created_at),
             last_at=to_timestamp(last_at),
-            opened=[self._linked(reader, each) for each in opened.newest] if opened is not None else (),
-            opened_count=opened.count if opened is not None else 0,
+            opened=[self._linked(reader, each) for each in links.newest],
+            opened_count=links.count,
+            child=self._child(reader, links.child, owes=links.owes_report, parent=opener)
+            if links.child is not None
+            else None,
+            live_children=links.live_children,
+            peer_session_id=links.peer_session_id
+            if links.peer_id and self._directory.may_know(reader, links.peer_id)
+            else "",
+        )
+
+    def _child(self, reader: Principal, row: Record, *, owes: bool, parent: Party) -> session_pb2.Child:
+        """Return what a session is as a child."""
+        known = self._directory.may_know(reader, row.parent_agent_id)
+        return session_pb2.Child(
+            parent=parent,
+            parent_session_id=row.parent_session_id if known else "",
+            state="closed" if row.state == "closing" else row.state,
+            owes_report=owes,
+            is_fire_and_forget=row.fire_and_forget,
+            links=row.links,
+            root_id=row.root_id,
+            message_id=row.message_id,
         )
 
     def _linked(self, reader: Principal, row: Record) -> session_pb2.LinkedSession:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
 
-from hopline_relay.domain.values import MAX_ATTEMPTS
+from hopline_relay.domain.values import MAX_ATTEMPTS, QUESTIONS
 
 # What one worker gets at once at most: turns, and characters of their messages.
 MAX_BATCH: Final = 50
 MAX_BATCH_TEXT: Final = 256 * 1024
-_OWING: Final = frozenset({"ask", "prompt"})
 
 
 class Grouped(Protocol):
@@ -84,7 +83,7 @@ def gather(waiting: Sequence[W], *, final_answers: bool) -> list[W]:
     batch: list[W] = []
     asks = size = 0
     for turn in waiting[:MAX_BATCH]:
-        asks += turn.cause in _OWING
+        asks += turn.cause in QUESTIONS
         size += turn.size
         last_attempt = turn.attempt >= MAX_ATTEMPTS - 1
         if batch and (size > MAX_BATCH_TEXT or last_attempt or (final_answers and asks > 1)):

@@ -22,6 +22,9 @@ MessageKind = Literal[
     "todo",
     "timer",
     "draft",
+    "task",
+    "peer",
+    "report",
 ]
 PartyKind = Literal["agent", "user", "schedule", "webhook", "mesh"]
 
@@ -37,10 +40,19 @@ MAX_INBOX_PAGE: Final = 200
 DEFAULT_PAGE: Final = 50
 TITLE_LENGTH: Final = 60
 # Messages that carry something back: they start nothing of their sender's own.
-ANSWERS: Final = frozenset({"reply", "answer", "notice", "owner_answer"})
+ANSWERS: Final = frozenset({"reply", "answer", "notice", "owner_answer", "report"})
 # Notes by which the mesh itself wakes a session (`mesh_wakes.py`): open todos, a timer, a held draft.
 # They go on with what they go back to, as answers do, and are counted among what its root has started.
 WAKES: Final = frozenset({"todo", "timer", "draft"})
+# Messages that may be owed an answer, by the final message of the turn that serves them if by nothing else.
+QUESTIONS: Final = frozenset({"ask", "prompt", "task", "peer"})
+# The first message to a child that an agent has started; what agents say in their standing conversation and
+# into each other's sessions; what a child reports.
+TASK: Final = "task"
+PEER: Final = "peer"
+REPORT: Final = "report"
+# How many unfinished children a session may have.
+MAX_CHILDREN: Final = 20
 # The call of a server tool, and its turn. Such a turn is never queued and never tried again, runs beside the
 # turns of its session, and its result is told to whoever called or, once that one has gone, to nobody.
 TOOL: Final = "tool"
@@ -86,9 +98,12 @@ def extend_chain(chain: str, sender_id: str, agent_id: str) -> str:
     return " ".join(part for part in (chain or sender_id, agent_id) if part)
 
 
-def session_title(name: str, number: int, *, tools: bool = False) -> str:
-    """Return the title of the session in which an agent hears from `name`, or of the calls of its tools."""
-    title = f"Tools for {name}" if tools else f"From {name}"
+def session_title(name: str, number: int, *, tools: bool = False, standing: bool = False) -> str:
+    """Return the title of the session in which an agent hears from `name`, or of the calls of its tools.
+
+    `standing`: of its end of the conversation that it has with `name`.
+    """
+    title = f"With {name}" if standing else f"Tools for {name}" if tools else f"From {name}"
     return title if number == 1 else f"{title} ({number})"
 
 

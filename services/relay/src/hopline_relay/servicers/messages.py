@@ -10,16 +10,16 @@ from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1.message_pb2_grpc import MessageServiceServicer
 from hopline_rpc import telemetry
 from hopline_rpc.auth import current_principal
-from hopline_rpc.errors import invalid
 from hopline_rpc.principals import Principal
 
 from hopline_relay.asks import Asks
-from hopline_relay.domain.payloads import payload_problem
 from hopline_relay.domain.values import MAX_INBOX_PAGE, MAX_WAIT_SECONDS
 from hopline_relay.drafts import Draft, Sent
 from hopline_relay.inbox import Inbox
 from hopline_relay.questions import Question, Questions
 from hopline_relay.sends import Sends
+from hopline_relay.servicers.delegations import DelegationHandlers
+from hopline_relay.servicers.fields import checked_payload
 from hopline_relay.threads import Threads
 from hopline_relay.tool_offers import ToolOffers
 from hopline_relay.tools import Tools
@@ -64,8 +64,10 @@ class MessageHandlers:
         inbox: Inbox,
         tools: Tools,
         offers: ToolOffers,
+        delegation: DelegationHandlers,
         views: Views,
     ) -> None:
+        self.delegation = delegation
         self._sends = sends
         self._asks = asks
         self._questions = questions
@@ -93,7 +95,7 @@ class MessageHandlers:
                 to=tuple(request.to),
                 text=request.text,
                 subject=request.subject,
-                payload=_payload(request.payload_json),
+                payload=checked_payload(request.payload_json),
                 thread_id=request.thread_id,
                 request_id=request.request_id.lower(),
                 caller_session_id=request.caller_session_id,
@@ -129,7 +131,7 @@ class MessageHandlers:
                 principal=principal,
                 kind="reply",
                 text=request.text,
-                payload=_payload(request.payload_json),
+                payload=checked_payload(request.payload_json),
                 message_id=request.message_id,
                 request_id=request.request_id.lower(),
                 caller_session_id=request.caller_session_id,
@@ -325,10 +327,3 @@ def take_back_if_lost(handlers: MessageHandlers, principal: Principal, response:
 def wait_of(request: Any) -> int | None:
     """Return the wait that a request asks for; None where it leaves it open."""
     return request.wait_seconds if request.HasField("wait_seconds") else None
-
-
-def _payload(text: str) -> str:
-    """Return a payload as it was given; what its receivers could not read is refused."""
-    if text and (problem := payload_problem(text)) is not None:
-        raise invalid("payload_json", problem)
-    return text

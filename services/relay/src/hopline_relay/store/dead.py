@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, select, update
 
 from hopline_relay.domain.values import sibling
+from hopline_relay.store import children
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import DEAD, debts, deliveries, turns
@@ -91,6 +92,7 @@ def requeue(book: Book, rows: Sequence[Record], fresh_ids: Mapping[str, str], qu
             open_again = {"turn_id": fresh_ids[row.id], "state": "open", "reply_message_id": ""}
             anew.append({**values, **open_again, "error_code": "", "error_message": ""})
     insert(connection, debts, anew)
+    children.revived(connection, rows, fresh_ids)
 
 
 def strike_off(book: Book, letters: Sequence[Record]) -> None:

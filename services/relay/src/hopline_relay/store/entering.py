@@ -31,16 +31,18 @@ class _Thread:
         self.last = 0
 
 
-def enter(book: Book, outgoing: Sequence[Outgoing]) -> list[HoplineError | None]:
-    """Enter messages in order; returns for each why it may not, if so."""
+def enter(
+    book: Book, outgoing: Sequence[Outgoing], refused: Sequence[HoplineError | None]
+) -> list[HoplineError | None]:
+    """Enter messages in order but those that are refused already; returns for each why it may not, if so."""
     keys = {(message.workspace_id, message.thread_id) for message in outgoing if not message.opens_thread}
     known: dict[Key, _Thread] = {}
     if keys:
         for key, row in by_id(book.connection, threads, keys, lock=True).items():
             known[key] = _Thread(row.message_count, row.reserved)
-    refused = [_enter(message, known) for message in outgoing]
-    _write(book, [each for each, error in zip(outgoing, refused, strict=True) if error is None], known)
-    return refused
+    found = [why or _enter(message, known) for message, why in zip(outgoing, refused, strict=True)]
+    _write(book, [each for each, error in zip(outgoing, found, strict=True) if error is None], known)
+    return found
 
 
 def _enter(message: Outgoing, known: dict[Key, _Thread]) -> HoplineError | None:
@@ -140,7 +142,9 @@ def _thread_row(book: Book, message: Outgoing) -> dict[str, Any]:
 
 
 def _participant_rows(message: Outgoing) -> list[dict[str, Any]]:
-    parties = [(message.sender.kind, message.sender.id)] + [(copy.kind, copy.id) for copy in message.copies]
+    # An agent may write to itself: in another session of its own.
+    sender = (message.sender.kind, message.sender.id)
+    parties = dict.fromkeys([sender, *((copy.kind, copy.id) for copy in message.copies)])
     return [
         {
             "workspace_id": message.workspace_id,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hopline_rpc.clock import utc_day
-from sqlalchemy import Connection, bindparam, or_, select
+from sqlalchemy import Connection, and_, bindparam, or_, select
 
 from hopline_relay.domain.values import REQUEST_SECONDS
 from hopline_relay.store.bulk import by_id
@@ -39,11 +39,15 @@ class Names:
     messages: set[Key] = field(default_factory=set)
     # Whose open debts.
     debtors: set[Key] = field(default_factory=set)
+    # Whose open debts that they are working off.
+    serving: set[Key] = field(default_factory=set)
     # (workspace, principal, request_id)
     requests: set[tuple[str, str, str]] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.turns or self.sessions or self.threads or self.messages or self.requests)
+        return bool(
+            self.turns or self.sessions or self.threads or self.messages or self.requests or self.serving
+        )
 
 
 @dataclass(slots=True)
@@ -60,6 +64,8 @@ class Facts:
     debts: dict[Key, Record] = field(default_factory=dict)
     # Open debts by thread.
     owed: dict[Key, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    # Open debts of turns that run, by who owes them; `cause` is the turn's.
+    serving: dict[Key, list[Any]] = field(default_factory=lambda: defaultdict(list))
     # Open debts by (workspace, the turn that waits for it, who owes).
     awaited: dict[tuple[str, str, str], Record] = field(default_factory=dict)
     requests: dict[tuple[str, str, str], Record] = field(default_factory=dict)
@@ -92,6 +98,7 @@ def look_up(connection: Connection, names: Names, now: float = 0.0) -> Facts:
     _awaited(connection, facts, running)
     facts.threads = by_id(connection, threads, names.threads)
     _members(connection, names, facts)
+    _serving(connection, names, facts)
     return facts
 
 
@@ -141,6 +148,25 @@ _OWED = Statement(
     ),
     "debtors",
 )
+
+
+_SERVING = Statement(
+    select(debts, turns.c.cause)
+    .join(turns, and_(turns.c.workspace_id == debts.c.workspace_id, turns.c.id == debts.c.turn_id))
+    .where(
+        debts.c.workspace_id == bindparam("workspace"),
+        debts.c.state == OPEN,
+        debts.c.debtor_id.in_(bindparam("debtors", expanding=True)),
+        turns.c.state == "running",
+    ),
+    "debtors",
+)
+
+
+def _serving(connection: Connection, names: Names, facts: Facts) -> None:
+    for workspace_id, ids in _grouped(names.serving).items():
+        for row in _SERVING.all(connection, {"workspace": workspace_id, "debtors": ids}):
+            facts.serving[workspace_id, row.debtor_id].append(row)
 
 
 def _members(connection: Connection, names: Names, facts: Facts) -> None:

@@ -14,10 +14,12 @@ from hopline_relay.store.schema import (
     EMPTY,
     OPEN,
     PENDING,
+    children,
     debts,
     deliveries,
     escalations,
     messages,
+    outputs,
     participants,
     roots,
     sessions,
@@ -156,6 +158,7 @@ def _delete_turns(connection: Connection, bounds: Bounds, ended: Sequence[Record
     workspace_id = bounds.workspace_id
     ids = [row.id for row in ended]
     _delete(connection, workspace_id, debts, debts.c.turn_id, ids)
+    _delete(connection, workspace_id, outputs, outputs.c.turn_id, ids)
     _delete(connection, workspace_id, turns, turns.c.id, ids)
     left = exists().where(turns.c.workspace_id == roots.c.workspace_id, turns.c.root_id == roots.c.id)
     connection.execute(
@@ -171,12 +174,11 @@ def _delete_turns(connection: Connection, bounds: Bounds, ended: Sequence[Record
 def _delete_sessions(connection: Connection, bounds: Bounds, passed: set[str]) -> int:
     """Delete sessions that are asked for by their id alone and in which nothing is left."""
     workspace_id = bounds.workspace_id
-    # Those between two agents (with a number), and inboxes, are there for good.
+    # Those between two agents, and inboxes, are there for good: they have a number.
     old = {
         row.id
         for row in _rows(connection, workspace_id, sessions, sessions.c.id, passed)
-        if not (row.number or row.running_turn_id or row.opened_by_id == row.agent_id)
-        and row.created_at < bounds.before
+        if not (row.number or row.running_turn_id) and row.created_at < bounds.before
     }
     if not old:
         return 0
@@ -190,6 +192,7 @@ def _delete_sessions(connection: Connection, bounds: Bounds, passed: set[str]) -
         )
         in_use |= set(connection.execute(query.distinct()).scalars())
     gone = sorted(old - in_use)
+    _delete(connection, workspace_id, children, children.c.session_id, gone)
     _delete(connection, workspace_id, sessions, sessions.c.id, gone)
     return len(gone)
 

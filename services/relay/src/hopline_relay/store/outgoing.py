@@ -75,6 +75,11 @@ class Outgoing:
     # What each turn that it queues costs, in millionths of a credit.
     price: int = 0
     refuse_cycles: str = "off"
+    # The start of a child: see `subagent_links`.
+    sender_links: int = 0
+    most_links: int = 0
+    # The sender's end of a standing conversation; without a session of its own the message comes from there.
+    own_end: SessionWish | None = None
     request_id: str = ""
     digest: bytes = b""
     # Filled in.
@@ -84,6 +89,9 @@ class Outgoing:
     # That chain, where a recipient is in it already and the policy warns of it.
     cycle: str = ""
     hook_generation: int = 0
+    # How many starts of subagents lead to what it starts: down the chain, and at least `sender_links` for the
+    # start of one; more than `most_links` may not.
+    subagent_links: int = 0
     # Filled in where a turn has started: what the record says of the message and its copies.
     row: Record = None
     delivered: list[Record] = field(default_factory=list)

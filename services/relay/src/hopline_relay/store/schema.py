@@ -32,6 +32,8 @@ metadata = MetaData()
 QUEUED = literal_column("'queued'", String)
 RUNNING = literal_column("'running'", String)
 OPEN = literal_column("'open'", String)
+LIVE = literal_column("'live'", String)
+CLOSING = literal_column("'closing'", String)
 PENDING = literal_column("'pending'", String)
 DEAD = literal_column("'dead'", String)
 EMPTY = literal_column("''", String)
@@ -163,8 +165,9 @@ messages = Table(
     _id("thread_id"),
     Column("seq", Integer, nullable=False),
     # `message`, `ask`, `prompt`, `reply`, `answer`, `notice` (of the mesh itself), `question` (to an owner),
-    # `owner_answer`, `tool` (a call; its subject is the tool, its body the arguments), or a note of the mesh
-    # itself that wakes: `todo`, `timer` or `draft`.
+    # `owner_answer`, `tool` (a call; its subject is the tool, its body the arguments), `task` (of a child),
+    # `peer` (in a standing conversation, or into a session), `report`, or a note of the mesh itself that
+    # wakes: `todo`, `timer` or `draft`.
     _id("kind"),
     _id("from_kind"),
     _id("from_id"),
@@ -184,6 +187,8 @@ messages = Table(
     _id("day"),
     _text("traceparent"),
     Column("created_at", Float, nullable=False),
+    # Whether an answer is owed for it, where its kind does not say.
+    Column("owed", Boolean, nullable=False, server_default=text("0")),
     Index("messages_thread", "workspace_id", "thread_id", "seq", unique=True),
     Index(
         "messages_session",
@@ -331,6 +336,8 @@ turns = Table(
     _text("span"),
     # What it was charged when it was queued, in millionths of a credit; one that never ran was given it back.
     Column("price", BigInteger, nullable=False, server_default="0"),
+    # How many starts of subagents lead to it, down the chain that it goes on with.
+    _number("subagent_links"),
     # Queues, what runs, and lists: a list merges the five states.
     Index("turns_agent", "workspace_id", "agent_id", "state", "ordinal", "session_id", "id"),
     Index("turns_root", "workspace_id", "root_id", "ordinal"),
@@ -392,6 +399,54 @@ debts = Table(
         sqlite_where=text("state = 'open'"),
         postgresql_where=text("state = 'open'"),
     ),
+)
+
+# Sessions that were started as somebody's children. `state`: `live` until the turn of the task has ended,
+# then `ended`; `closing`, and then `closed`, once it was closed. What a child owes is the debt of that turn.
+children = Table(
+    "children",
+    metadata,
+    _key("workspace_id"),
+    _key("session_id"),
+    _id("agent_id"),
+    _id("parent_session_id"),
+    _id("parent_agent_id"),
+    _id("message_id"),
+    # The turn of its task.
+    _id("turn_id"),
+    _id("root_id"),
+    # How many starts of subagents lead to it, this one included.
+    Column("links", Integer, nullable=False),
+    Column("fire_and_forget", Boolean, nullable=False),
+    _id("state"),
+    Column("created_at", Float, nullable=False),
+    Index(
+        "children_live",
+        "workspace_id",
+        "state",
+        "parent_session_id",
+        sqlite_where=text("state = 'live'"),
+        postgresql_where=text("state = 'live'"),
+    ),
+    Index(
+        "children_closing",
+        "workspace_id",
+        "state",
+        sqlite_where=text("state = 'closing'"),
+        postgresql_where=text("state = 'closing'"),
+    ),
+    Index("children_turn", "workspace_id", "turn_id"),
+)
+
+# What a turn of an agent in reply mode `all` has written so far; with its end it becomes the answer.
+outputs = Table(
+    "outputs",
+    metadata,
+    _key("workspace_id"),
+    _key("turn_id"),
+    # Another attempt begins anew.
+    Column("attempt", Integer, nullable=False),
+    _text("body"),
 )
 
 # Calls that wait for a turn right now. One that outlives its process tells what was never handed over.

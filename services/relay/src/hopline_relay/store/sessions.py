@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, literal_column, select
 
@@ -25,6 +25,10 @@ _OF_PAIRS = Statement(
     ),
     "pairs",
 )
+
+
+# How the pair of a standing conversation's end is told from others.
+STANDING: Final = "/standing"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,11 +57,14 @@ class SessionWish:
     tells: tuple[str, ...] = ()
     depth: int = 0
     root_id: str = ""
+    # Its end of the one conversation that the two have: whatever comes waits there, in order.
+    standing: bool = False
 
     @property
     def pair(self) -> str:
         """The agent and for whom the session is."""
-        return f"{self.agent_id}/{self.peer_id}/tools" if self.tools else f"{self.agent_id}/{self.peer_id}"
+        pair = f"{self.agent_id}/{self.peer_id}"
+        return f"{pair}/tools" if self.tools else f"{pair}{STANDING}" if self.standing else pair
 
 
 def settle(book: Book, wishes: Sequence[SessionWish]) -> None:
@@ -76,7 +83,7 @@ def settle(book: Book, wishes: Sequence[SessionWish]) -> None:
                 wish.found = record(sessions, fresh[-1])
             else:
                 numbers = known[wish.pair]
-                number = lowest_free({number: _taken(row) for number, row in numbers.items()})
+                number = lowest_free({number: _taken(wish, row) for number, row in numbers.items()})
                 if number not in numbers:
                     fresh.append(_row(book, wish, _title(wish, number), number))
                     told.append(wish)
@@ -88,15 +95,25 @@ def settle(book: Book, wishes: Sequence[SessionWish]) -> None:
         plugin_events.sessions_started(book, told)
 
 
+def standing_of(connection: Connection, workspace_id: str, agent_id: str, peer_id: str) -> str:
+    """Return an agent's end of its standing conversation with another; empty without one."""
+    pair = f"{agent_id}/{peer_id}{STANDING}"
+    values = {"workspace": workspace_id, "channel": "relay", "pairs": [pair]}
+    found = _OF_PAIRS.one(connection, values)
+    return str(found.id) if found is not None else ""
+
+
 def _title(wish: SessionWish, number: int) -> str:
     if wish.channel in SOURCES:
         return standing_title(wish.channel, wish.peer_name)
-    return "Inbox" if wish.channel == "mcp" else session_title(wish.peer_name, number, tools=wish.tools)
+    if wish.channel == "mcp":
+        return "Inbox"
+    return session_title(wish.peer_name, number, tools=wish.tools, standing=wish.standing)
 
 
-def _taken(session: Record) -> bool:
-    """Tell whether nothing new goes into a session; an inbox is one alone, whatever runs in it."""
-    if session.channel == "mcp":
+def _taken(wish: SessionWish, session: Record) -> bool:
+    """Tell whether nothing new goes into a session; of some there is one alone, whatever runs in it."""
+    if session.channel == "mcp" or wish.standing:
         return False
     return bool(session.closed or (session.running_turn_id and session.channel not in SOURCES))
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, and_, bindparam, case, exists, or_, update
 
 from hopline_relay.domain.batches import held_by_worker, rides
 from hopline_relay.domain.values import MESH, Actor, Fault
+from hopline_relay.store import children
 from hopline_relay.store.batches import beside
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
@@ -159,6 +160,7 @@ def finish(book: Book, endings: Sequence[Ended]) -> list[Record]:
             book.charge(row.workspace_id, -row.price)
     _FINISH.many(connection, [_finish_values(book, each) for each, _ in done])
     _CLOSE_DELIVERY.many(connection, [_close_values(each, row) for each, row in done])
+    children.ended(connection, [row for _, row in done])
     ran = [row for _, row in done if row.state == "running"]
     free_sessions(book, ran)
     _release_pulled(book, [row for row in ran if held_by_worker(row)])

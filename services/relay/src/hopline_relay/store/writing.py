@@ -13,7 +13,7 @@ from typing import Any
 from hopline_rpc.errors import HoplineError
 
 from hopline_relay.domain.values import TOOL, extend_chain
-from hopline_relay.store import entering, starting
+from hopline_relay.store import children, entering, starting
 from hopline_relay.store import sessions as session_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
@@ -39,7 +39,7 @@ def write(book: Book, outgoing: Sequence[Outgoing]) -> list[HoplineError | None]
         for copy in message.copies:
             copy.ordinal = book.ordinal(message.workspace_id)
             copy.start = None
-    refused = entering.enter(book, outgoing)
+    refused = entering.enter(book, outgoing, children.refusals(book, outgoing))
     written = [message for message, error in zip(outgoing, refused, strict=True) if error is None]
     _settle_sessions(book, written)
     connection = book.connection
@@ -54,6 +54,7 @@ def write(book: Book, outgoing: Sequence[Outgoing]) -> list[HoplineError | None]
     insert(connection, deliveries, [_delivery_row(message, copy) for message, copy in pairs])
     insert(connection, turns, turn_rows)
     insert(connection, debts, [_debt_row(message, copy) for message, copy in queued if message.owed])
+    children.add(book, written)
     insert(connection, waits, [_wait_row(book, message, copy) for message, copy in queued if message.wait_id])
     insert(connection, requests, [_request_row(book, message) for message in written if message.request_id])
     for message, copy in pairs:
@@ -74,8 +75,17 @@ def _keep(book: Book, queued: Sequence[tuple[Outgoing, Copy]], turn_rows: Sequen
 
 
 def _inherit(book: Book, outgoing: Sequence[Outgoing]) -> None:
-    """Take over the chain and hook generation of the turns that the messages come from."""
-    causes = {(message.workspace_id, message.chain_turn_id) for message in outgoing if message.chain_turn_id}
+    """Take over the chain and hook generation of the turns that the messages come from.
+
+    And the starts of subagents that lead to them: those that lead to the turn a call is made from, whatever
+    else its agent runs beside it.
+    """
+    causes = {
+        (message.workspace_id, turn_id)
+        for message in outgoing
+        if message.chain_turn_id
+        for turn_id in (message.chain_turn_id, _called_from(message))
+    }
     if not causes:
         return
     found = by_id(book.connection, turns, causes)
@@ -84,19 +94,29 @@ def _inherit(book: Book, outgoing: Sequence[Outgoing]) -> None:
         if cause is not None:
             message.chain = cause.chain
             message.hook_generation = cause.hook_generation
+        calling = found.get((message.workspace_id, _called_from(message)))
+        if calling is not None:
+            message.subagent_links = calling.subagent_links
+
+
+def _called_from(message: Outgoing) -> str:
+    return message.turn_id if message.admitted_as == "start" else message.chain_turn_id
 
 
 def _settle_sessions(book: Book, written: Sequence[Outgoing]) -> None:
-    inboxes = [message.inbox for message in written if message.inbox is not None]
-    if inboxes:
-        session_store.settle(book, inboxes)
+    own = [wish for message in written for wish in (message.inbox, message.own_end) if wish is not None]
+    if own:
+        session_store.settle(book, own)
     wishes = []
     for message in written:
         if message.inbox is not None:
             message.session_id = message.inbox.id
+        elif message.own_end is not None and not message.session_id:
+            message.session_id = message.own_end.id
         for copy in message.copies:
             if copy.wish is not None:
-                copy.wish.opener_session_id = message.session_id
+                opener = message.own_end.id if message.own_end is not None else message.session_id
+                copy.wish.opener_session_id = opener
                 copy.wish.depth, copy.wish.root_id = message.depth, message.root_id
                 wishes.append(copy.wish)
     if wishes:
@@ -134,6 +154,7 @@ def _message_row(book: Book, message: Outgoing) -> dict[str, Any]:
         "day": message.day,
         "traceparent": message.traceparent,
         "created_at": book.now,
+        "owed": message.owed,
     }
 
 
@@ -181,6 +202,7 @@ def turn_row(book: Book, message: Outgoing, copy: Copy) -> dict[str, Any]:
         "due_at": book.now + message.queue_seconds,
         "traceparent": message.traceparent,
         "price": message.price,
+        "subagent_links": message.subagent_links,
     }
 
 
