@@ -12,6 +12,12 @@ from hopline.registry.v1.identity_pb2 import (
     GrantRoleRequest,
     ListTokensRequest,
 )
+from hopline.registry.v1.plugin_pb2 import (
+    InstallPluginRequest,
+    InstallPluginResponse,
+    PluginManifest,
+    UninstallPluginRequest,
+)
 from hopline.relay.v1.delegation_pb2 import GetTurnRequest
 from hopline.relay.v1.message_pb2 import AskRequest
 from hopline.relay.v1.schedule_pb2 import AddScheduleRequest
@@ -36,21 +42,46 @@ THINGS = ("session_id", "thread_id", "message_id", "turn_id")
 # Different at every call, whatever is answered.
 FLEETING = {"date", "hopline-request-id"}
 
+# As far as a plugin may go.
+MANIFEST = PluginManifest(
+    key="all",
+    name="All",
+    version="1",
+    permissions=[
+        "agents.read",
+        "agents.write",
+        "models.read",
+        "session",
+        "todo.read",
+        "todo.write",
+        "notify.write",
+    ],
+)
+
 Answers = Callable[[str], Awaitable[str]]
 
 
 class Asker:
     """An agent that sees `friend`, and nobody of HIDDEN; `person` is the token of somebody alike.
 
+    `plugin` is the token of a plugin that may do all that a manifest allows, and has no agents.
+
     `things` holds, by field and by what hides them, ids of what others have between them.
     """
 
     def __init__(
-        self, space: Space, agent: Agent, person: str, ids: dict[str, str], things: dict[str, dict[str, str]]
+        self,
+        space: Space,
+        agent: Agent,
+        person: str,
+        plugin: str,
+        ids: dict[str, str],
+        things: dict[str, dict[str, str]],
     ) -> None:
         self.space = space
         self.agent = agent
         self.person = person
+        self.plugin = plugin
         self.ids = ids
         self.things = things
         # A session that another agent has opened through the endpoint of `friend`.
@@ -99,6 +130,11 @@ async def hide(space: Space) -> Asker:
         "between others": await _schedule(space, "three"),
         "of a deleted agent": await _schedule(space, "gone01"),
     }
+    plugins = {
+        "between others": (await _plugin(space, "kept")).plugin.id,
+        "of a deleted agent": (await _plugin(space, "gone")).plugin.id,
+    }
+    await space.admin.plugins.UninstallPlugin(UninstallPluginRequest(plugin="gone"))
     rename = UpdateAgentRequest(agent_ref=agents["former"].id, agent=AgentMessage(name="latter"))
     rename.update_mask.paths.append("name")
     await space.admin.agents.UpdateAgent(rename)
@@ -112,18 +148,26 @@ async def hide(space: Space) -> Asker:
         roots["another workspace"] = await _root(elsewhere, asked["another workspace"].turn_id)
         tokens["another workspace"] = await _token(elsewhere, "abroad")
         schedules["another workspace"] = await _schedule(elsewhere, "abroad")
+        plugins["another workspace"] = (await _plugin(elsewhere, "abroad")).plugin.id
     ids = {why: agents[name].id if name in agents else NO_ID for why, name in HIDDEN.items()}
     things: dict[str, dict[str, str]] = {}
     for field in THINGS:
         things[field] = {why: getattr(each, field) for why, each in asked.items()}
     things["escalation_id"] = {why: each.id for why, each in questions.items()}
-    things |= {"root_id": roots, "token_id": tokens, "schedule_id": schedules}
+    things |= {"root_id": roots, "token_id": tokens, "schedule_id": schedules, "plugin": plugins}
     for of in things.values():
         of["never there"] = of["between others"][:4] + NEVER
-    found = Asker(space, asker, bob, ids, things)
+    found = Asker(space, asker, bob, (await _plugin(space, "all", MANIFEST)).token, ids, things)
     request = AskRequest(agent="friend", text="well?", wait_seconds=0, own_endpoint=True)
     found.bound = (await space.stubs(three.token).messages.Ask(request)).turn.session_id
     return found
+
+
+async def _plugin(space: Space, key: str, manifest: PluginManifest | None = None) -> InstallPluginResponse:
+    """Install a plugin, by the admin."""
+    request = InstallPluginRequest(manifest=manifest or PluginManifest(name="A plugin", version="1"))
+    request.manifest.key, request.confirm = key, True
+    return await space.admin.plugins.InstallPlugin(request)
 
 
 async def _schedule(space: Space, agent: str) -> str:

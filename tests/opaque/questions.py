@@ -17,7 +17,7 @@ from hopline.runtime.v1.tunnel_pb2_grpc import TunnelServiceStub
 from hopline_gateway.tools import TOOLS as OFFERED
 
 from tests.contract.walk import METHODS, Method
-from tests.opaque.hidden import FLEETING, HIDDEN, NO_ID, Asker
+from tests.opaque.hidden import FLEETING, HIDDEN, MANIFEST, NO_ID, Asker
 
 # What a field of this name refers to.
 _AGENTS = {"agent", "agent_ref", "agent_id", "agents", "to"}
@@ -33,6 +33,7 @@ _THINGS = {
     "root_id": "root_id",
     "token_id": "token_id",
     "schedule_id": "schedule_id",
+    "plugin": "plugin",
 }
 # Fields of a message within a request that name an agent.
 _WITHIN = {"UpdateAgent": ("parent_agent_id", "reach", "connections")}
@@ -58,7 +59,7 @@ _FILLING: dict[str, Any] = {
     "cron": "0 5 * * *",
 }
 # How fields are called that name something.
-_REFERS = re.compile(r"(^|_)(agents?|agent_ref|users?|to|reach|ids?|threads?|sessions?|turns?)$")
+_REFERS = re.compile(r"(^|_)(agents?|agent_ref|users?|plugins?|to|reach|ids?|threads?|sessions?|turns?)$")
 _SERVED = {"registry": "registry", "relay": "relay", "quota": "quota"}
 
 
@@ -92,7 +93,7 @@ def _references(asker: Asker, field: str) -> list[tuple[str, Mapping[str, str]]]
 
 @asynccontextmanager
 async def over_grpc(asker: Asker) -> AsyncIterator[list[Question]]:
-    """Yield the questions of every public unary method, as the agent and as the person."""
+    """Yield the questions of every public unary method, as the agent, the person and a plugin."""
     found: list[Question] = []
     channels = {
         name: grpc.aio.insecure_channel(asker.space.mesh.endpoints[name]) for name in _SERVED.values()
@@ -101,7 +102,8 @@ async def over_grpc(asker: Asker) -> AsyncIterator[list[Question]]:
         package = method.service.full_name.split(".")[1]
         if package not in _SERVED:
             continue
-        for kind, token in (("agent", asker.agent.token), ("user", asker.person)):
+        callers = (("agent", asker.agent.token), ("user", asker.person), ("plugin", asker.plugin))
+        for kind, token in callers:
             if kind in method.allowed:
                 found.extend(_of_method(asker, method, channels[package], kind, token))
     yield found
@@ -148,6 +150,8 @@ def request_of(method: Method, field: str, reference: str) -> bytes:
             continue  # the reference is one of the choices
         if each.name == "wait_seconds":
             request.wait_seconds = 0
+        elif each.name == "manifest":
+            request.manifest.MergeFrom(MANIFEST)
         elif each.name in _FILLING and each.message_type is None:
             setattr(request, each.name, _FILLING[each.name])
         elif each.name in ("agent", "agent_ref") and each.message_type is None and field != "agent":

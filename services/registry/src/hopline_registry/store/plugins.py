@@ -79,9 +79,11 @@ def key_of(conn: Connection, workspace_id: str, plugin_id: str) -> str:
     return found or ""
 
 
-def plugin_called(conn: Connection, workspace_id: str, ref: str) -> PluginRow | None:
-    """Return the installed plugin that an id or a key means."""
+def plugin_called(conn: Connection, workspace_id: str, ref: str, installed_by: str = "") -> PluginRow | None:
+    """Return the installed plugin that an id or a key means; with `installed_by` one of theirs alone."""
     query = select(plugins).where(plugins.c.workspace_id == workspace_id, plugins.c.uninstalled_at.is_(None))
+    if installed_by:
+        query = query.where(plugins.c.installed_by == installed_by)
     for column in (plugins.c.id, plugins.c.key):
         row = conn.execute(query.where(column == ref)).first()
         if row is not None:
