@@ -44,6 +44,7 @@ _NO_SECRET = {
     "owner_id": "everyone of a workspace may know its people",
     "id": "is given by the mesh",
     "plugin_id": "is given by the mesh",
+    "expected_plan_id": "a digest of what the caller was told",
     "model_id": "a name of the workspace's catalogue",
     "to": "a time in lists",
     "parent_agent_id": "asked for where an agent is changed",
