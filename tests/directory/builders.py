@@ -6,6 +6,7 @@ from typing import Any
 
 from hopline.registry.v1.agent_pb2 import AGENT_STATE_ACTIVE, Agent
 from hopline.registry.v1.identity_pb2 import RoleGrant, SigningKey, Token, User
+from hopline.registry.v1.model_pb2 import Model
 from hopline.registry.v1.visibility_pb2 import Change, WatchChangesResponse
 from hopline.registry.v1.workspace_pb2 import Policy, Workspace
 from hopline_directory import Directory
@@ -75,6 +76,11 @@ class World:
         }
         self.change(workspace_id, agent=Agent(**{**values, **fields}))
         return Principal("agent", f"agt_{slug}", workspace_id, slug.capitalize(), f"tok_{slug}")
+
+    def model(self, identifier: str, workspace_id: str = HOME, **fields: Any) -> None:
+        """Add or change a model of the catalogue."""
+        model = Model(id=f"mdl_{identifier}", model_identifier=identifier, **fields)
+        self.change(workspace_id, model=model)
 
     def delete(self, name: str, workspace_id: str = HOME) -> None:
         self.change(workspace_id, agent_deleted=f"agt_{name}")

@@ -12,7 +12,7 @@ from hopline_directory import OPERATOR, VIEWER, Directory, Gap, Rate
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal, new_signing_key
 
-from tests.directory.builders import HOME, World, agent_of, household
+from tests.directory.builders import ABROAD, HOME, World, agent_of, household
 
 
 def deltas(*changes: Change) -> WatchChangesResponse:
@@ -65,6 +65,9 @@ def test_a_snapshot_makes_the_same_view_in_any_number_of_parts(parts: int) -> No
         soul="s",
         reach=["a", "b"],
     )
+    world.model("opus", input_usd_per_1m="15.5", display_name="Opus")
+    world.model("haiku", is_default=True, cached_usd_per_1m="0")
+    world.agent("e", crew="research", key="e", model_id="mdl_opus")
     world.delete("b")
     world.revoke("tok_old")
     world.key("key_1", new_signing_key("k").public().public_bytes(Encoding.Raw, PublicFormat.Raw))
@@ -75,6 +78,9 @@ def test_a_snapshot_makes_the_same_view_in_any_number_of_parts(parts: int) -> No
     assert same(fresh, world.view)
     assert fresh.agent(HOME, "agt_d") == world.view.agent(HOME, "agt_d")
     assert fresh.public_key("key_1") is not None
+    assert fresh.models(HOME) == world.view.models(HOME)
+    assert [each.model_identifier for each in fresh.models(HOME)] == ["haiku", "opus"]
+    assert fresh.models(HOME)[1].input_usd_per_1m == Decimal("15.5")
 
 
 def test_a_snapshot_says_what_differs_from_the_view_before() -> None:
@@ -99,6 +105,39 @@ def test_a_snapshot_says_what_differs_from_the_view_before() -> None:
     ]
     assert same(behind, world.view)
     assert {change.agent.slug for change in news if change.WhichOneof("entity") == "agent"} == {"b", "c"}
+
+
+def test_a_snapshot_without_a_model_forgets_it_and_tells_of_those_that_differ() -> None:
+    world = household()
+    world.model("opus")
+    world.model("haiku", is_default=True)
+    behind = Directory()
+    behind.apply(deltas(*world.log))
+    world.change(HOME, model_deleted="mdl_haiku")
+    world.model("opus", is_default=True)
+    news = [change for page in snapshot_of(world.view) for change in behind.apply(page)]
+    assert [change.model.id for change in news] == ["mdl_opus"]
+    assert same(behind, world.view)
+
+
+def test_an_agent_runs_its_own_model_else_the_default_of_its_workspace() -> None:
+    world = household()
+    world.workspace(ABROAD)
+    world.agent("own", model_id="mdl_opus")
+    world.agent("old", model_id="from-before")
+
+    def runs() -> list[str]:
+        found = [world.view.agent(HOME, f"agt_{name}") for name in ("own", "old", "a")]
+        return [world.view.model_of(each) for each in found if each is not None]
+
+    assert runs() == ["mdl_opus", "from-before", ""]
+    world.model("haiku", ABROAD, is_default=True)
+    world.model("opus")
+    assert runs() == ["opus", "from-before", ""]
+    world.model("sonnet", is_default=True)
+    assert runs() == ["opus", "from-before", "sonnet"]
+    world.change(HOME, model_deleted="mdl_sonnet")
+    assert runs() == ["opus", "from-before", ""]
 
 
 def test_half_a_snapshot_is_forgotten_when_its_stream_ends() -> None:

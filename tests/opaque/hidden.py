@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from hopline.registry.v1.agent_pb2 import Agent as AgentMessage
 from hopline.registry.v1.agent_pb2 import DeleteAgentRequest, PauseAgentRequest, UpdateAgentRequest
+from hopline.registry.v1.crew_pb2 import ApplyCrewRequest, CrewMember, DeleteMemberRequest
 from hopline.registry.v1.identity_pb2 import (
     ROLE_ADMIN,
     ROLE_OPERATOR,
@@ -135,6 +136,8 @@ async def hide(space: Space) -> Asker:
         "of a deleted agent": (await _plugin(space, "gone")).plugin.id,
     }
     await space.admin.plugins.UninstallPlugin(UninstallPluginRequest(plugin="gone"))
+    crews = {"between others": await _crew(space, "other"), "of a deleted agent": await _crew(space, "gone")}
+    await space.admin.crews.DeleteMember(DeleteMemberRequest(crew=crews["of a deleted agent"], key="k"))
     rename = UpdateAgentRequest(agent_ref=agents["former"].id, agent=AgentMessage(name="latter"))
     rename.update_mask.paths.append("name")
     await space.admin.agents.UpdateAgent(rename)
@@ -149,12 +152,14 @@ async def hide(space: Space) -> Asker:
         tokens["another workspace"] = await _token(elsewhere, "abroad")
         schedules["another workspace"] = await _schedule(elsewhere, "abroad")
         plugins["another workspace"] = (await _plugin(elsewhere, "abroad")).plugin.id
+        crews["another workspace"] = await _crew(elsewhere, "abroad")
     ids = {why: agents[name].id if name in agents else NO_ID for why, name in HIDDEN.items()}
     things: dict[str, dict[str, str]] = {}
     for field in THINGS:
         things[field] = {why: getattr(each, field) for why, each in asked.items()}
     things["escalation_id"] = {why: each.id for why, each in questions.items()}
     things |= {"root_id": roots, "token_id": tokens, "schedule_id": schedules, "plugin": plugins}
+    things["crew"] = crews
     for of in things.values():
         of["never there"] = of["between others"][:4] + NEVER
     found = Asker(space, asker, bob, (await _plugin(space, "all", MANIFEST)).token, ids, things)
@@ -173,6 +178,13 @@ async def _plugin(space: Space, key: str, manifest: PluginManifest | None = None
 async def _schedule(space: Space, agent: str) -> str:
     request = AddScheduleRequest(agent=agent, cron="0 5 * * *", text="well?")
     return str((await space.admin.schedules.AddSchedule(request)).schedule.id)
+
+
+async def _crew(space: Space, name: str) -> str:
+    """Make a crew, called by a name as long as an id."""
+    called = f"crw_{name:x<26}"
+    await space.admin.crews.ApplyCrew(ApplyCrewRequest(crew=called, members=[CrewMember(key="k")]))
+    return called
 
 
 async def _root(space: Space, turn_id: str) -> str:

@@ -34,6 +34,7 @@ _THINGS = {
     "token_id": "token_id",
     "schedule_id": "schedule_id",
     "plugin": "plugin",
+    "crew": "crew",
 }
 # Fields of a message within a request that name an agent.
 _WITHIN = {"UpdateAgent": ("parent_agent_id", "reach", "connections")}
@@ -44,8 +45,8 @@ _NO_SECRET = {
     "owner_id": "everyone of a workspace may know its people",
     "id": "is given by the mesh",
     "plugin_id": "is given by the mesh",
-    "expected_plan_id": "a digest of what the caller was told",
     "model_id": "a name of the workspace's catalogue",
+    "expected_plan_id": "a digest of a plan that the caller was shown",
     "to": "a time in lists",
     "parent_agent_id": "asked for where an agent is changed",
     "reach": "asked for where an agent is changed",
@@ -58,6 +59,8 @@ _FILLING: dict[str, Any] = {
     "role": 1,
     "name": "x",
     "cron": "0 5 * * *",
+    "owner": "admin",
+    "key": "k",
 }
 # How fields are called that name something.
 _REFERS = re.compile(r"(^|_)(agents?|agent_ref|users?|plugins?|to|reach|ids?|threads?|sessions?|turns?)$")
@@ -161,6 +164,8 @@ def request_of(method: Method, field: str, reference: str) -> bytes:
             request.to.append("friend")
         elif each.name == "message_id" and field != "message_id":
             request.message_id = "msg_" + NO_ID[4:]
+    if "members" in described.fields_by_name:
+        request.members.add(key="k")
     within, _, name = field.partition(".")
     if "update_mask" in described.fields_by_name:
         request.update_mask.paths.append(name or "description")

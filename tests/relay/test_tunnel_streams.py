@@ -46,6 +46,30 @@ async def test_a_turn_goes_to_the_worker_and_its_answer_is_recorded(mesh: FakeMe
     assert ("accepted", turn_id) in mesh.turns.log
 
 
+async def test_a_worker_is_told_its_agents_model_else_the_default(local: FakeMesh) -> None:
+    tokens = [local.agent(name, model_id=model) for name, model in (("a", "mdl_1"), ("b", ""))]
+    workers = [local.worker(token) for token in tokens]
+    for worker, token in zip(workers, tokens, strict=True):
+        await worker.attach(token)
+
+    async def told() -> list[str]:
+        found = []
+        for name, worker in zip("ab", workers, strict=True):
+            local.queue(name, "well?")
+            start = await worker.start()
+            await worker.say(accepted(start), ended(start, answer="so"))
+            await worker.next("ended_ack")
+            found.append(start.model_id)
+        return found
+
+    local.model("mdl_1", "opus-4")
+    local.model("mdl_2", "haiku-4", is_default=True)
+    assert await told() == ["opus-4", "haiku-4"]
+    local.model("mdl_1", "opus-5", is_default=True)
+    local.model("mdl_2", "haiku-4")
+    assert await told() == ["opus-5", "opus-5"]
+
+
 async def test_a_person_s_prompt_is_not_fenced(local: FakeMesh) -> None:
     token = local.agent("b")
     worker = local.worker(token)

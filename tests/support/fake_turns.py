@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import grpc.aio
-from hopline.registry.v1 import agent_pb2, visibility_pb2, workspace_pb2
+from hopline.registry.v1 import agent_pb2, model_pb2, visibility_pb2, workspace_pb2
 from hopline.relay.v1 import message_pb2 as msg
 from hopline.runtime.v1 import tunnel_pb2 as pb
 from hopline.runtime.v1.tunnel_pb2_grpc import TunnelServiceStub, add_TunnelServiceServicer_to_server
@@ -450,6 +450,10 @@ class FakeMesh:
         )
 
     # -- agents and tokens -------------------------------------------------------------------------
+
+    def model(self, model_id: str, identifier: str, *, is_default: bool = False) -> None:
+        """Put a model into the catalogue, or change it."""
+        self._apply(model=model_pb2.Model(id=model_id, model_identifier=identifier, is_default=is_default))
 
     def agent(self, name: str, **fields: Any) -> str:
         """Create an agent and return a token of its."""
