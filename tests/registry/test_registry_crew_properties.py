@@ -127,7 +127,9 @@ async def play(
         if gentle:
             assert set(after) == set(before) | {each.key for each in then}
             for key, agent in before.items():
-                agent.parent_agent_id = after[key].parent_agent_id if agent.is_subagent else ""
+                if agent.is_subagent and not agent.parent_agent_id:  # its lead is gone
+                    agent.parent_agent_id = after[key].parent_agent_id
+                    agent.is_subagent = after[key].is_subagent
                 assert after[key] == agent
         else:
             as_wanted(after, then)

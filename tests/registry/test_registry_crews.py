@@ -199,6 +199,26 @@ async def test_only_missing_gives_orphans_the_lead_that_was_missing_and_nothing_
     assert found["reader"].description == "mine"
 
 
+async def test_only_missing_puts_new_members_under_the_lead_as_it_stands(rig: Rig) -> None:
+    await apply(rig.admin, *TRIO)
+    wanted = (CrewMember(key="lead"), but(READER, lead=True), CrewMember(key="fresh"))
+    applied = await apply(rig.admin, *wanted, only_missing=True)
+    assert actions(applied) == {"reader": "kept", "lead": "kept", "fresh": "create", "critic": "kept"}
+    found = await crew(rig.admin)
+    assert found["fresh"].parent_agent_id == found["reader"].parent_agent_id == found["lead"].id
+    assert changed(applied, "lead") == {"parent_agent_id": ("", "reader")}
+
+
+async def test_only_missing_lets_a_subagent_lead_whose_lead_is_gone(rig: Rig) -> None:
+    await apply(rig.admin, *TRIO)
+    await rig.admin.agents.DeleteAgent(DeleteAgentRequest(agent="lead"))
+    applied = await apply(rig.admin, but(READER, lead=True), CRITIC, CrewMember(key="x"), only_missing=True)
+    assert actions(applied) == {"reader": "update", "critic": "update", "x": "create"}
+    found = await crew(rig.admin)
+    assert not found["reader"].is_subagent
+    assert found["critic"].parent_agent_id == found["x"].parent_agent_id == found["reader"].id
+
+
 async def test_only_missing_leaves_a_main_agent_that_an_owner_made_of_a_member(rig: Rig) -> None:
     await apply(rig.admin, *TRIO)
     await set_agent(rig.admin, "reader", parent_agent_id="", is_subagent=False)

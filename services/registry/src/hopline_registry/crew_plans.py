@@ -24,6 +24,8 @@ from hopline_registry.store import agents as rows
 from hopline_registry.store import models as model_rows
 
 _NO_MODEL: Final = "no model of the catalogue matches its models: it runs the default"
+# Where a member stands in its crew.
+_PLACE: Final = ("parent_agent_id", "is_subagent")
 # Fields of an agent, by what they are of a member.
 _PATHS: Final = {
     "model_id": "models",
@@ -93,7 +95,8 @@ class _Reconciling:
         self._order = order
         self._there = {each.key: each for each in members.members_of(tx, scope)}
         self._catalogue = model_rows.models_of(tx.conn, scope.workspace_id)
-        # Once it is made or changed, which comes first.
+        # The lead, and whom new members are put under; once it is made or changed, which comes first.
+        self._named: AgentRecord | None = None
         self._lead: AgentRecord | None = None
 
     def steps(self) -> tuple[Step, ...]:
@@ -132,28 +135,35 @@ class _Reconciling:
         except HoplineError as refusal:
             raise _placed(refusal, self._order.wanted.index(wanted)) from None
         if wanted.is_lead:
-            self._lead = step.agent
+            self._named, self._lead = step.agent, self._leading(step.agent)
         return replace(step, is_lead=wanted.is_lead)
 
     def _created(self, wanted: Wanted) -> Step:
-        values, note = self._values(wanted)
+        values, note = self._values(wanted, self._lead)
         wish = AgentRecord("", self._scope.workspace_id, "", wanted.key, "", key=wanted.key)
         agent = members.add(self._tx, self._scope, replace(wish, **values))
         changes = self._changes(wish, agent, ["name", *values])
         return Step("create", agent, changes=changes, note=note)
 
     def _updated(self, before: AgentRecord, wanted: Wanted) -> Step:
-        values, note = self._values(wanted)
+        values, note = self._values(wanted, self._lead if crews.is_orphan(before) else self._named)
         names = [name for name, value in values.items() if getattr(before, name) != value]
         if names and self._order.only_missing:
-            if self._lead is None or not crews.is_orphan(before):
-                return Step("kept", before, changes=self._changes(before, replace(before, **values), names))
             # A subagent without a lead lacks what others lack that are missing as a whole.
-            names = ["parent_agent_id"]
+            placed = [name for name in names if name in _PLACE]
+            if not crews.is_orphan(before) or not placed or (self._lead is None and not wanted.is_lead):
+                return Step("kept", before, changes=self._changes(before, replace(before, **values), names))
+            names = placed
         if not names:
             return Step("unchanged", before, note=note)
         agent = members.update(self._tx, before, replace(before, **values), names)
         return Step("update", agent, changes=self._changes(before, agent, names), note=note)
+
+    def _leading(self, lead: AgentRecord) -> AgentRecord:
+        """Return whom new members are put under: the lead, or its own where it stays a subagent of one."""
+        parent = lead.parent_agent_id
+        found = rows.agent_by_id(self._tx.conn, lead.workspace_id, parent) if parent else None
+        return lead if found is None else found
 
     def _retired(self, agent: AgentRecord) -> Step:
         if self._order.only_missing:
@@ -161,14 +171,14 @@ class _Reconciling:
         members.remove(self._tx, agent)
         return Step("delete", agent)
 
-    def _values(self, wanted: Wanted) -> tuple[dict[str, Any], str]:
+    def _values(self, wanted: Wanted, lead: AgentRecord | None) -> tuple[dict[str, Any], str]:
         """Return the fields that a member is to have, and what a person should know of them."""
         values, note = dict(wanted.values), ""
         if wanted.models is not None:
             model = preferred(self._catalogue, wanted.models)
             values["model_id"] = "" if model is None else model.id
             note = _NO_MODEL if wanted.models and model is None else ""
-        lead = None if wanted.is_lead else self._lead
+        lead = None if wanted.is_lead else lead
         values["parent_agent_id"] = "" if lead is None else lead.id
         values["is_subagent"] = lead is not None
         return values, note
