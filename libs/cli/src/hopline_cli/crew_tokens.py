@@ -5,6 +5,7 @@ What is there already stays; so a second run, or one after an interruption, make
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,16 +43,27 @@ async def keep(mesh: Mesh, folder: Path, members: list[dict[str, Any]]) -> None:
 async def _mint(mesh: Mesh, file: Path, agent_id: str) -> None:
     made = await mesh.identities.CreateToken(pb.CreateTokenRequest(agent=agent_id, name="crew"))
     try:
-        _write(file, made.token)
+        kept = _write(file, made.token)
     except OSError as error:
-        await mesh.identities.RevokeToken(pb.RevokeTokenRequest(token_id=made.info.id))
+        await _give_back(mesh, made.info.id)
         text = f"{file} cannot be written: {why(error)}; the crew is there, run it again for the tokens"
         raise HoplineError("failed_precondition", text) from None
+    if not kept:
+        await _give_back(mesh, made.info.id)
 
 
-def _write(file: Path, token: str) -> None:
+async def _give_back(mesh: Mesh, token_id: str) -> None:
+    await mesh.identities.RevokeToken(pb.RevokeTokenRequest(token_id=token_id))
+
+
+def _write(file: Path, token: str) -> bool:
+    """Write a token as a whole or not at all; False where somebody else has been quicker."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        write_private(file, token + "\n")
-    except OSError:
-        file.unlink(missing_ok=True)  # half of a token would pass for one
-        raise
+        write_private(draft, token + "\n")
+        os.link(draft, file)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    return True

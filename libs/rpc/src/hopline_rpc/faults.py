@@ -37,6 +37,10 @@ Point = Literal[
     # A question to an owner, and its answer.
     "escalation.asked",
     "escalation.ended",
+    # A crew that is applied: with a member made or changed, as a whole, and once that is on disk.
+    "registry.crew_member",
+    "registry.crew_applied",
+    "registry.crew_committed",
     # A deposit, before whoever paid in hears of it.
     "quota.deposited",
     # A worker's side of a turn.

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from hopline_directory import AgentRecord
 from hopline_rpc.errors import HoplineError, invalid
+from hopline_rpc.faults import point
 
 from hopline_registry import members
 from hopline_registry.core import Tx
@@ -83,6 +84,7 @@ def _applied(tx: Tx, scope: Scope, order: Order) -> Plan:
     if any(counts.values()):
         details = {"crew": scope.crew, "owner": scope.owner_id, **counts}
         tx.changed(scope.workspace_id, "crew.applied", details)
+        point("registry.crew_applied")
     return plan
 
 
@@ -134,6 +136,7 @@ class _Reconciling:
             step = self._created(wanted) if before is None else self._updated(before, wanted)
         except HoplineError as refusal:
             raise _placed(refusal, self._order.wanted.index(wanted)) from None
+        point("registry.crew_member")
         if wanted.is_lead:
             self._named, self._lead = step.agent, self._leading(step.agent)
         return replace(step, is_lead=wanted.is_lead)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hopline_directory import ADMIN, OPERATOR, VIEWER, AgentRecord, needs_role
 from hopline_rpc.errors import HoplineError, invalid
+from hopline_rpc.faults import point
 from hopline_rpc.principals import Principal
 
 from hopline_registry import members
@@ -118,7 +119,9 @@ class Crews:
         """Make a crew what its owner wants, or say what that would change."""
         if problem := name_problem(crew.name):
             raise invalid("crew", problem)
-        return await self._core.write(caller, lambda tx: apply(tx, _own(tx, crew), order))
+        plan = await self._core.write(caller, lambda tx: apply(tx, _own(tx, crew), order))
+        point("registry.crew_committed")
+        return plan
 
 
 def _own(tx: Tx, crew: CrewName) -> Scope:
