@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from hopline.registry.v1 import plugin_pb2 as pb
+from hopline.registry.v1.identity_pb2 import GrantRoleRequest
 from hopline.registry.v1.workspace_pb2 import Policy, UpdatePolicyRequest
-from hopline_directory import ADMIN, OPERATOR
+from hopline_directory import ADMIN, OPERATOR, VIEWER
 
 from tests.registry.builders import Rig, refusal
 from tests.registry.plugin_builders import Plugin, agents, confirm, install, manifest, own, update
@@ -201,6 +202,17 @@ async def test_agents_that_a_version_declares_no_more_are_named_and_stay(rig: Ri
     await confirm(rig.admin)
     assert back.plugin.state == pb.PLUGIN_STATE_UPDATE_WAITING
     assert {key: agent.id for key, agent in (await own(plugin)).items()} == ids
+
+
+async def test_nothing_is_added_in_the_name_of_somebody_who_may_add_nothing_any_more(rig: Rig) -> None:
+    alice = await rig.user("alice", OPERATOR)
+    plugin = await install(rig, "oracle", by=alice)
+    await update(plugin.caller, manifest("oracle", "scout", version="2"))
+    await rig.admin.identity.GrantRole(GrantRoleRequest(user="alice", role=VIEWER))  # type: ignore[arg-type]
+    for caller in (alice, rig.admin):
+        assert (await refusal(confirm(caller))).reason in ("permission_denied", "failed_precondition")
+    assert set(await agents(rig)) == {"omo-oracle"}
+    assert (await told(rig)).state == pb.PLUGIN_STATE_UPDATE_WAITING
 
 
 async def test_confirming_many_times_at_once_adds_its_agents_once(rig: Rig) -> None:

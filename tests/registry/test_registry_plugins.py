@@ -20,6 +20,7 @@ from hopline.registry.v1.agent_pb2 import (
 from hopline.registry.v1.visibility_pb2 import ListPeersRequest
 from hopline.registry.v1.workspace_pb2 import Policy, UpdatePolicyRequest
 from hopline_directory import ADMIN, OPERATOR, VIEWER
+from hopline_registry import plugins
 from hopline_registry.domain.names import RESERVED_SECONDS
 
 from tests.registry.builders import Caller, Rig, refusal
@@ -136,6 +137,25 @@ async def test_the_same_request_installs_once_and_tells_its_secrets_once(rig: Ri
     assert (again.plugin.id, again.token, again.endpoint_secret) == (first.plugin.id, "", "")
     request.manifest.name = "Another"
     assert (await refusal(rig.admin.plugins.InstallPlugin(request))).reason == "request_id_conflict"
+
+
+async def test_what_was_uninstalled_since_is_not_installed_again_by_an_old_request(rig: Rig) -> None:
+    request = pb.InstallPluginRequest(manifest=manifest("oracle"), request_id="r1")
+    await rig.admin.plugins.InstallPlugin(request)
+    await uninstall(rig.admin)
+    error = await refusal(rig.admin.plugins.InstallPlugin(request))
+    assert (error.reason, "uninstalled since" in error.message) == ("failed_precondition", True)
+    assert await listed(rig.admin) == []
+
+
+async def test_a_workspace_has_so_many_plugins_and_no_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "MAX_PLUGINS", 2)
+    await install(rig, key="a")
+    await install(rig, key="b")
+    assert (await refusal(install(rig, key="c"))).reason == "limit_reached"
+    assert (await install(rig, key="b")).answer.was_created is False
+    await uninstall(rig.admin, "a")
+    assert (await install(rig, key="c")).answer.was_created
 
 
 async def test_installing_the_same_again_confirms_what_waits_where_asked_to(rig: Rig) -> None:

@@ -48,6 +48,8 @@ def agents_of(tx: Tx, plugin: PluginRow) -> Sequence[AgentRecord]:
 
 def add_declared(tx: Tx, row: PluginRow, plugin: PluginRecord, state: AgentState) -> None:
     """Make the agents that a manifest declares, in the name of whoever installed it; there is room."""
+    if plugin.agents:
+        _check_owner(tx, row)
     for declared in plugin.agents:
         wish = AgentRecord("", row.workspace_id, "", declared.name, row.installed_by, key=declared.key)
         agent = replace(_definition(tx, row).new(wish), state=state, awaits_definition=True)

@@ -71,7 +71,7 @@ class Plugins:
             tx.require(OPERATOR)
             earlier = tx.earlier(request, request.request_id)
             if earlier is not None:
-                return Installed(visible(tx, earlier))
+                return Installed(_made_earlier(tx, earlier))
             there = rows.plugin_called(tx.conn, caller.workspace_id, request.manifest.key)
             found = _install(tx, manifest) if there is None else Installed(_same(there, manifest))
             if request.confirm and not found.row.is_confirmed:
@@ -219,6 +219,16 @@ def _install(tx: Tx, manifest: Manifest) -> Installed:
     tx.changed(workspace_id, "plugin.installed", details, plugin=plugin_message(plugin))
     _, token = mint(tx, workspace_id, "plugin", row.id, name=FIRST)
     return Installed(row, token, row.endpoint_secret, len(plugin.agents))
+
+
+def _made_earlier(tx: Tx, plugin_id: str) -> PluginRow:
+    row = rows.plugin_by_id(tx.conn, tx.actor.workspace_id, plugin_id)
+    if row is None or row.uninstalled_at is not None:
+        raise HoplineError(
+            "failed_precondition",
+            "what this request installed was uninstalled since; install it with another request_id",
+        )
+    return row
 
 
 def _same(row: PluginRow, manifest: Manifest) -> PluginRow:
