@@ -11,8 +11,8 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from hopline.registry.v1.agent_pb2 import Agent, Connection, UpdateAgentRequest
 from hopline_client import Connected, HoplineError, ToolContext, ToolFailed, Turn
 
-from tests.client.test_client_whole_relay import Stage
 from tests.support.relay_mesh import Caller, RelayMesh, relay_mesh
+from tests.support.stage import Stage
 
 
 @pytest.fixture

@@ -16,10 +16,8 @@ from hopline_client.tool_threads import ToolThreads
 from hopline_client.tools import by_name
 from pydantic import BaseModel, Field
 
-from tests.client.test_client_whole_relay import Stage, stage
 from tests.support.relay_mesh import refusal, until
-
-__all__ = ["stage"]  # the fixture
+from tests.support.stage import Stage
 
 
 class Unit(Enum):

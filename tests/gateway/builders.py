@@ -282,6 +282,34 @@ class Relay(
         answer = delegation_pb2.CancelResponse(status=message_pb2.TURN_STATUS_CANCELED, canceled=2)
         return await self._answer("Cancel", request, context, lambda _: answer)
 
+    async def StartSubagent(self, request: Any, context: Any) -> Any:
+        answer = delegation_pb2.StartSubagentResponse(start=started())
+        return await self._answer("StartSubagent", request, context, lambda _: answer)
+
+    async def StartSelfSubagent(self, request: Any, context: Any) -> Any:
+        answer = delegation_pb2.StartSelfSubagentResponse(start=started())
+        return await self._answer("StartSelfSubagent", request, context, lambda _: answer)
+
+    async def ReportToCaller(self, request: Any, context: Any) -> Any:
+        answer = delegation_pb2.ReportToCallerResponse(
+            is_delivered=True, message_id="msg_1", thread_id="thr_1", depth=1
+        )
+        return await self._answer("ReportToCaller", request, context, lambda _: answer)
+
+    async def MessageAgent(self, request: Any, context: Any) -> Any:
+        answer = delegation_pb2.MessageAgentResponse(
+            session_id="ses_there", own_session_id="ses_here", message_id="msg_1", turn_id="trn_1", depth=1
+        )
+        return await self._answer("MessageAgent", request, context, lambda _: answer)
+
+    async def SendMessageToSession(self, request: Any, context: Any) -> Any:
+        answer = delegation_pb2.SendMessageToSessionResponse(is_delivered=True, message_id="msg_1")
+        return await self._answer("SendMessageToSession", request, context, lambda _: answer)
+
+    async def CloseSubagent(self, request: Any, context: Any) -> Any:
+        answer = delegation_pb2.CloseSubagentResponse(state="closed", canceled=2)
+        return await self._answer("CloseSubagent", request, context, lambda _: answer)
+
     async def Prompt(self, request: Any, context: Any) -> Any:
         answer = session_pb2.PromptResponse(turn=completed())
         return await self._answer("Prompt", request, context, lambda _: answer)
@@ -347,6 +375,17 @@ def asked(request: Any) -> message_pb2.AskResponse:
     if request.agent.removeprefix("agt_") not in PEERS:
         raise not_found(request.agent)
     return message_pb2.AskResponse(turn=completed())
+
+
+def started() -> delegation_pb2.ChildStart:
+    return delegation_pb2.ChildStart(
+        outcome=delegation_pb2.START_OUTCOME_CREATED,
+        session_id="ses_child",
+        turn_id="trn_child",
+        message_id="msg_task",
+        thread_id="thr_task",
+        depth=1,
+    )
 
 
 def session() -> session_pb2.Session:

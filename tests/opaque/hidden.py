@@ -114,6 +114,8 @@ async def hide(space: Space) -> Asker:
         await space.admin.identities.GrantRole(grant)
     reach = [agent.id for name, agent in agents.items() if name != "beyond"]
     asker = await space.agent("asker", owner_id="alice", reach=reach)
+    # A lead has the tools of crews as well.
+    await space.agent("crewed", owner_id="alice", is_subagent=True, parent_agent_id=asker.id)
     # As far as anyone may go on it: a change of `friend` can name others.
     grant = GrantRoleRequest(user="bob", agent="friend", role=ROLE_ADMIN)
     await space.admin.identities.GrantRole(grant)

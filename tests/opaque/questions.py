@@ -250,6 +250,12 @@ TOOLS: list[tuple[str, str, dict[str, Any]]] = [
     ("read_thread", "thread_id", {}),
     ("reply", "message_id", {"text": "so"}),
     ("done", "message_id", {}),
+    ("start_subagent", "agent", {"task": "look"}),
+    ("message_agent", "agent", {"text": "well?"}),
+    ("send_message_to_session", "session_id", {"text": "well?"}),
+    ("list_agent_sessions", "agent", {}),
+    ("read_session", "session_id", {}),
+    ("close_subagent", "session_id", {}),
 ]
 
 

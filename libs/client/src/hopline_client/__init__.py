@@ -3,6 +3,7 @@
 from hopline_rpc.errors import HoplineError
 
 from hopline_client.connection import Connection
+from hopline_client.crews import Child, Entry, Reported, Said, Session, Spoken
 from hopline_client.host import Host
 from hopline_client.mesh import Mesh
 from hopline_client.models import (
@@ -24,8 +25,10 @@ from hopline_client.worker import Worker
 
 __all__ = [
     "Answer",
+    "Child",
     "Connected",
     "Connection",
+    "Entry",
     "Escalation",
     "Handler",
     "HoplineError",
@@ -35,8 +38,12 @@ __all__ = [
     "Message",
     "Party",
     "Peer",
+    "Reported",
+    "Said",
     "Sent",
     "ServerTool",
+    "Session",
+    "Spoken",
     "Thread",
     "ToolContext",
     "ToolFailed",

@@ -28,6 +28,12 @@ Method = Literal[
     "check_escalation",
     "call_tool",
     "list_server_tools",
+    "start_subagent",
+    "start_self_subagent",
+    "report_to_caller",
+    "message_agent",
+    "send_message_to_session",
+    "close_subagent",
 ]
 
 
@@ -214,14 +220,15 @@ def _arguments(given: Mapping[str, Any] | None) -> str:
     found: Any = {} if given is None else given
     if not isinstance(found, Mapping):
         raise invalid("arguments", f"must be a mapping of names to values, not {found!r:.80}")
-    return _json("arguments", dict(found))
+    return json_text("arguments", dict(found))
 
 
 def _payload(payload: Any) -> str:
-    return "" if payload is None else _json("payload", payload)
+    return "" if payload is None else json_text("payload", payload)
 
 
-def _json(field: str, value: Any) -> str:
+def json_text(field: str, value: Any) -> str:
+    """Write a value as JSON, or say which field cannot be."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

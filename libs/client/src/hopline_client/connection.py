@@ -15,13 +15,14 @@ from hopline.relay.v1 import message_pb2 as pb
 from hopline_rpc.errors import HoplineError, invalid, renamed
 
 from hopline_client import models
-from hopline_client.actions import MAX_WAIT, Actions, clamped, make_request
+from hopline_client.actions import MAX_WAIT, clamped, make_request
+from hopline_client.delegating import Delegating
 from hopline_client.models import Answer, Connected, ToolResult
 
 Json = dict[str, Any]
 
 
-class Connecting(Actions):
+class Connecting(Delegating):
     """Actions of a caller that may have connections."""
 
     @abstractmethod

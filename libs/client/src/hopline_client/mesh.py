@@ -22,9 +22,10 @@ from hopline_rpc.errors import HoplineError, from_rpc_error, invalid
 from hopline_rpc.faults import point
 from hopline_rpc.tls import TlsSettings
 
-from hopline_client import models
+from hopline_client import crews, models
 from hopline_client.actions import MAX_WAIT, Method
 from hopline_client.connection import Connecting
+from hopline_client.crews import Entry, Session
 from hopline_client.dialing import Dial, bearer, dialer
 from hopline_client.discovery import Source, TokenSource, source, token_source
 from hopline_client.models import Connected, Message, Peer, Self, Status, Thread
@@ -40,6 +41,12 @@ _METHODS: Final[dict[Method, tuple[Any, str]]] = {
     "check_escalation": (EscalationServiceStub, "CheckEscalation"),
     "call_tool": (ToolServiceStub, "CallTool"),
     "list_server_tools": (ToolServiceStub, "ListServerTools"),
+    "start_subagent": (DelegationServiceStub, "StartSubagent"),
+    "start_self_subagent": (DelegationServiceStub, "StartSelfSubagent"),
+    "report_to_caller": (DelegationServiceStub, "ReportToCaller"),
+    "message_agent": (DelegationServiceStub, "MessageAgent"),
+    "send_message_to_session": (DelegationServiceStub, "SendMessageToSession"),
+    "close_subagent": (DelegationServiceStub, "CloseSubagent"),
 }
 _WAITING: Final = frozenset({"ask", "check", "take_inbox", "ask_owner", "check_escalation", "call_tool"})
 _CALL_SECONDS: Final = 10.0
@@ -136,6 +143,18 @@ class Mesh(Connecting):
         request = pb.ListMessagesRequest(thread_id=thread_id)
         return await self._pages("ListMessages", request, "messages", limit, lambda one: models.message(one))
 
+    async def sessions(self, agent: str = "", *, opened_by: str = "", limit: int = 50) -> list[Session]:
+        """Return the sessions this caller may read, newest first; of those `opened_by` a session."""
+        request = session_pb2.ListSessionsRequest(agent=agent, opened_by_session_id=opened_by)
+        return await self._pages(
+            "ListSessions", request, "sessions", limit, crews.session, SessionServiceStub
+        )
+
+    async def read_session(self, session_id: str, limit: int = 1000) -> list[Entry]:
+        """Return what was said in a session, in order. An agent that reads an unread message has taken it."""
+        request = session_pb2.ReadSessionRequest(session_id=session_id)
+        return await self._pages("ReadSession", request, "entries", limit, crews.entry, SessionServiceStub)
+
     async def cancel(self, *, turn_id: str = "", session_id: str = "") -> Status:
         """End a turn that this caller started, or the newest of a session, and return its state."""
         if bool(turn_id) == bool(session_id):
@@ -175,11 +194,19 @@ class Mesh(Connecting):
         stub, name = _METHODS[method]
         return await self._unary("relay", stub, name, request, seconds, once=once)
 
-    async def _pages(self, method: str, request: Any, field: str, limit: int, read: Any) -> list[Any]:
+    async def _pages(
+        self,
+        method: str,
+        request: Any,
+        field: str,
+        limit: int,
+        read: Any,
+        service: Any = MessageServiceStub,
+    ) -> list[Any]:
         found: list[Any] = []
         while len(found) < limit:
             request.page_size = min(_PAGE, limit - len(found))
-            page = await self._unary("relay", MessageServiceStub, method, request)
+            page = await self._unary("relay", service, method, request)
             found.extend(read(one) for one in getattr(page, field))
             if not page.next_page_token:
                 break

@@ -98,6 +98,8 @@ class Answer:
     payload: Any
     code: str
     error: str
+    # Of an agent that streams what it writes (reply mode `all`): what there is of it so far.
+    written: str = ""
 
     @property
     def pending(self) -> bool:
@@ -320,6 +322,7 @@ def answer(found: pb.TurnView) -> Answer:
         payload=_json(found.reply_payload_json),
         code=found.error.code,
         error=found.error.message,
+        written=found.written,
     )
 
 

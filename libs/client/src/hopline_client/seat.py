@@ -47,6 +47,12 @@ _REPEATABLE: Final = frozenset(
         "check_escalation",
         "call_tool",
         "list_server_tools",
+        "start_subagent",
+        "start_self_subagent",
+        "report_to_caller",
+        "message_agent",
+        "send_message_to_session",
+        "close_subagent",
     }
 )
 

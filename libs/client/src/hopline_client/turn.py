@@ -10,6 +10,7 @@ from hopline.runtime.v1 import tunnel_pb2
 from hopline_client import models
 from hopline_client.actions import Method
 from hopline_client.connection import Connecting
+from hopline_client.crews import Entry, Session
 from hopline_client.mesh import Mesh
 from hopline_client.models import Connected, Message, Peer, Self, Status, Thread
 
@@ -66,6 +67,14 @@ class TurnMesh(Connecting):
         """Return the messages of a thread in order."""
         return await self._mesh().thread(thread_id, limit)
 
+    async def sessions(self, agent: str = "", *, opened_by: str = "", limit: int = 50) -> list[Session]:
+        """Return the sessions this agent may read, newest first; of those `opened_by` a session."""
+        return await self._mesh().sessions(agent, opened_by=opened_by, limit=limit)
+
+    async def read_session(self, session_id: str, limit: int = 1000) -> list[Entry]:
+        """Return what was said in a session, in order."""
+        return await self._mesh().read_session(session_id, limit)
+
     async def cancel(self, *, turn_id: str = "", session_id: str = "") -> Status:
         """End a turn that this agent started, and return its state."""
         return await self._mesh().cancel(turn_id=turn_id, session_id=session_id)
@@ -109,6 +118,8 @@ class Turn:
         self.instructions = start.instructions
         self.model_id = start.model_id
         self.thinking_level = start.thinking_level
+        # What becomes of what the agent writes: `implicit`, `auto` or `all`.
+        self.reply_mode = start.reply_mode
         self.traceparent = start.traceparent
         # In unix seconds.
         self.deadline = start.deadline.ToMicroseconds() / 1_000_000

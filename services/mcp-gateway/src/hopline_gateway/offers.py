@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp.types as t
-from hopline_directory import Directory
+from hopline_directory import AgentRecord, Directory
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
 
@@ -73,9 +73,20 @@ class Offers:
             return HoplineError("unavailable", "the calling agent is not known here yet")
         if agent.kind == "receive_only" and not tool.for_receive_only:
             return HoplineError("receive_only", f"this agent only receives: it may not use {tool.name}")
-        if agent.tools and tool.name not in agent.tools:
-            return _denied(f"this agent's owner did not give it {tool.name}")
+        if agent.tools:
+            given = tool.name in agent.tools
+            return None if given else _denied(f"this agent's owner did not give it {tool.name}")
+        if tool.crew and not self._seats(agent) & set(tool.crew):
+            whom = " and ".join(f"{seat}s" for seat in tool.crew)
+            return _denied(f"{tool.name} is for {whom}; an agent's owner may give it to it by `tools`")
         return None
+
+    def _seats(self, agent: AgentRecord) -> set[str]:
+        """Return what an agent is in its crew: `subagent`, or `lead` of others."""
+        if agent.is_subagent:
+            return {"subagent"}
+        others = self._directory.agents(agent.workspace_id)
+        return {"lead"} if any(each.parent_agent_id == agent.id for each in others) else set()
 
 
 def _denied(message: str) -> HoplineError:

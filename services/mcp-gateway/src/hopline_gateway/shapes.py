@@ -153,8 +153,22 @@ def session(value: session_pb2.Session) -> Json:
         },
         "opened": [_linked(each) for each in value.opened],
         "opened_count": value.opened_count,
+        "child": _child(value.child) if value.HasField("child") else None,
+        "live_children": value.live_children,
+        "peer_session_id": value.peer_session_id or None,
         "created_at": rfc3339(from_timestamp(value.created_at)),
         "last_at": rfc3339(from_timestamp(value.last_at)),
+    }
+
+
+def _child(value: session_pb2.Child) -> Json:
+    """Return what a session is as somebody's child."""
+    return {
+        "parent": party(value.parent),
+        "parent_session_id": value.parent_session_id or None,
+        "state": value.state,
+        "owes_report": value.owes_report,
+        "is_fire_and_forget": value.is_fire_and_forget,
     }
 
 
@@ -198,6 +212,8 @@ def turn(value: message_pb2.TurnView) -> Json:
         found["reply"] = Foreign(value.reply)
         if value.reply_payload_json:
             found["payload"] = payload(value.reply_payload_json)
+    if value.written:
+        found["written"] = Foreign(value.written)
     if value.HasField("error"):
         said = Foreign(value.error.message) if value.error.code in _OWN_WORDS else value.error.message
         found["error"] = {"code": value.error.code, "message": said}

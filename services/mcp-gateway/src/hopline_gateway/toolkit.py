@@ -135,6 +135,8 @@ class Tool:
     # Who is offered it, besides standard agents.
     for_users: bool = False
     for_receive_only: bool = False
+    # To whom of a crew alone, `lead` or `subagent`; empty: every agent. An agent's `tools` setting widens it.
+    crew: tuple[str, ...] = ()
 
     def input_schema(self) -> Json:
         """Return the JSON Schema of the arguments."""

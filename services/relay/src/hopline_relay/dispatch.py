@@ -392,6 +392,7 @@ class Dispatcher:
                 "instructions": agent.instructions,
                 "model_id": self._directory.model_of(agent),
                 "thinking_level": agent.thinking_level,
+                "reply_mode": agent.reply_mode,
             }
         return StartTurn(
             attachment=attachment.number,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopline_gateway.toolkit import Tool
-from hopline_gateway.tools import asks, identity, messages, owner, threads
+from hopline_gateway.tools import asks, delegation, identity, messages, owner, sessions, threads
 
 _ORDER = (
     "whoami",
@@ -18,7 +18,16 @@ _ORDER = (
     "read_thread",
     "ask_owner",
     "cancel",
+    "message_agent",
+    "start_subagent",
+    "start_self_subagent",
+    "report_to_caller",
+    "send_message_to_session",
+    "list_agent_sessions",
+    "read_session",
+    "close_subagent",
 )
-_FOUND = {tool.name: tool for family in (identity, messages, asks, threads, owner) for tool in family.TOOLS}
+_FAMILIES = (identity, messages, asks, threads, owner, delegation, sessions)
+_FOUND = {tool.name: tool for family in _FAMILIES for tool in family.TOOLS}
 
 TOOLS: dict[str, Tool] = {name: _FOUND[name] for name in _ORDER}

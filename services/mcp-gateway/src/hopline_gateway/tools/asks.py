@@ -79,7 +79,7 @@ def _one_of(call: Call) -> set[str]:
 
 
 _TURN = {
-    "status": {"enum": list(_HEADLINES)},
+    "status": fields.STRING,
     "session_id": fields.STRING,
     "turn_id": fields.STRING,
     "reply": fields.STRING,
@@ -95,8 +95,8 @@ TOOLS = (
         name="ask",
         description=(
             "Give another agent a task and wait for its answer. It sees only this text, not your "
-            "conversation: say all it needs. If it takes longer you get status running or queued and the "
-            "ids: go on with check. Ending the wait does not end the work."
+            "conversation: say all it needs. If it takes longer you get running or queued and the ids: go on "
+            "with check. The end of the wait does not end the work."
         ),
         run=ask,
         properties={
@@ -105,7 +105,7 @@ TOOLS = (
             "session_id": {
                 "type": "string",
                 "maxLength": 64,
-                "description": "ses_… of an earlier ask to follow up there; else a new start",
+                "description": "ses_… of an earlier ask, to follow up there",
             },
             "wait_seconds": fields.wait(MAX_WAIT),
             "request_id": fields.REQUEST_ID,

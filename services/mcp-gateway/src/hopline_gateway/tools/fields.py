@@ -10,7 +10,7 @@ AGENT: Final[Json] = {
     "type": "string",
     "minLength": 1,
     "maxLength": 200,
-    "description": 'Name or id from list_agents, e.g. "weather"',
+    "description": 'Name or id, e.g. "weather"',
 }
 AGENTS: Final[Json] = {
     "anyOf": [
@@ -23,7 +23,7 @@ AGENTS: Final[Json] = {
             "uniqueItems": True,
         },
     ],
-    "description": 'Names or ids from list_agents, up to 10, e.g. "weather" or ["weather","reviewer"]',
+    "description": 'Names or ids, up to 10, e.g. "weather" or ["weather","reviewer"]',
 }
 # Any value; the rule that all of them keep is there because some clients take no schema without one.
 ANYTHING: Final[Json] = {"minProperties": 0}
@@ -31,17 +31,18 @@ PAYLOAD: Final[Json] = {**ANYTHING, "description": 'Any JSON up to 16 KiB, e.g. 
 REQUEST_ID: Final[Json] = {
     "type": "string",
     "format": "uuid",
-    "description": "A UUID of yours; a call repeated with it acts once",
+    "description": "A UUID; a call repeated with it acts once",
 }
 LIMIT: Final[Json] = {"type": "integer", "minimum": 1, "description": "1 to 200, e.g. 20 (default 50)"}
 CURSOR: Final[Json] = {
     "type": "string",
     "maxLength": 512,
-    "description": "next_cursor of the page before",
+    "description": "next_cursor of a page",
 }
 
 STRING: Final[Json] = {"type": "string"}
 INTEGER: Final[Json] = {"type": "integer"}
+BOOLEAN: Final[Json] = {"type": "boolean"}
 OBJECT: Final[Json] = {"type": "object"}
 OBJECTS: Final[Json] = {"type": "array", "items": {"type": "object"}}
 

@@ -115,7 +115,7 @@ TOOLS = (
         description="The agents you can address, what each is for and whether it is busy, idle or offline.",
         run=list_agents,
         properties={"limit": fields.LIMIT, "cursor": fields.CURSOR},
-        output={"agents": fields.OBJECTS, "next_cursor": fields.CURSOR_OUT},
+        output={"agents": fields.OBJECTS},
         reads=True,
         for_users=True,
     ),

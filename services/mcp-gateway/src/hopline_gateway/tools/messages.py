@@ -93,19 +93,14 @@ async def read_inbox(call: Call) -> Result:
     return Result(found, headline)
 
 
-_SENT = {
-    "message_id": fields.STRING,
-    "thread_id": fields.STRING,
-    "depth": fields.INTEGER,
-    "deliveries": fields.OBJECTS,
-}
+_SENT = {"message_id": fields.STRING, "deliveries": fields.OBJECTS}
 
 TOOLS = (
     Tool(
         name="send_message",
         description=(
             "Send a message and go on; starts work at each recipient, all or none. They see only what you "
-            "send, not your conversation: say all they need. An answer, if any, comes later as a message. "
+            "send, not your conversation: say all they need. An answer, if any, comes as a message. "
             "To wait for an answer use ask."
         ),
         run=send_message,
@@ -117,7 +112,7 @@ TOOLS = (
             "thread_id": {
                 "type": "string",
                 "maxLength": 64,
-                "description": "Go on in this thread (thr_…) whose participants they are; else a new one",
+                "description": "Go on in this thread of theirs, thr_…; else a new one",
             },
             "request_id": fields.REQUEST_ID,
         },
