@@ -6,10 +6,24 @@ import asyncio
 
 import aiohttp
 import pytest
+from hopline.registry.v1.plugin_pb2 import ListPluginAgentsRequest
+from hopline.relay.v1.message_pb2 import ListMessagesRequest
+from hopline.relay.v1.session_pb2 import GetSessionRequest, ListSessionsRequest
 from hopline_client import HoplineError
 from hopline_client import Mesh as Client
 
-from tests.support.mesh_process import HOPLINE, Held, MeshProcess, Space, call, ended, refused, shout, until
+from tests.support.mesh_process import (
+    HOPLINE,
+    Agent,
+    Held,
+    MeshProcess,
+    Space,
+    call,
+    ended,
+    refused,
+    shout,
+    until,
+)
 
 
 async def post(mesh: MeshProcess, token: str) -> int:
@@ -105,3 +119,47 @@ async def test_without_the_role_there_is_no_reach_from_the_moment_it_is_revoked(
     with pytest.raises(HoplineError) as refusal:
         await client.ask("ada", "tea?")
     assert refusal.value.reason == "not_found"
+
+
+async def test_with_a_plugin_go_its_token_its_agents_their_workers_and_their_sessions(
+    space: Space, mesh: MeshProcess
+) -> None:
+    (ada,) = await space.agents("ada")
+    manifest = mesh.processes.folder / "plugin.yaml"
+    manifest.write_text(
+        "{key: omo, name: Oh My, version: '1', permissions: [agents.read], agents: [{key: seer, name: Seer}]}"
+    )
+    words = ("--workspace", space.name)
+    made = await mesh.cli("plugin", "install", str(manifest), "--yes", *words)
+    plugin = space.stubs(made["token"])
+    (own,) = (await plugin.plugins.ListPluginAgents(ListPluginAgentsRequest())).agents
+    minted = await mesh.cli("token", "create", "--agent", own.slug, *words)
+    seer = Agent(own.id, own.name, minted["token"], mesh.processes.folder / "none")
+    marker = mesh.processes.folder / "pid"
+    script = f"echo $$ > {marker}.new; mv {marker}.new {marker}; exec sleep 1000"
+    daemon = await space.attach(seer, "sh", "-c", script)
+    asker = space.client(ada)
+    waiting = asyncio.create_task(asker.ask(own.slug, "take your time"))
+    await until(marker.exists, "the command")
+    (shown,) = (await space.admin.sessions.ListSessions(ListSessionsRequest(agent=own.slug))).sessions
+    ended_with = await mesh.cli("plugin", "uninstall", "omo", *words)
+    assert ended_with["removed_agents"] == 1
+    with pytest.raises(HoplineError) as refusal:
+        await plugin.plugins.ListPluginAgents(ListPluginAgentsRequest())
+    assert refusal.value.reason == "unauthenticated"
+    assert await post(mesh, seer.token) == 401
+    found = await waiting
+    assert (found.status, found.code) == ("canceled", "canceled")
+    assert await daemon.ended() == 1
+    await until(lambda: ended(int(marker.read_text())), "the end of the command")
+
+    async def is_gone() -> bool:
+        try:
+            await space.admin.sessions.GetSession(GetSessionRequest(session_id=shown.id))
+        except HoplineError as error:
+            return error.reason == "not_found"
+        return False
+
+    await until(is_gone, "the end of its sessions")
+    thread = await space.admin.messages.ListMessages(ListMessagesRequest(thread_id=found.thread_id))
+    assert thread.messages[0].body == "take your time"
