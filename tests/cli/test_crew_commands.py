@@ -182,7 +182,9 @@ def test_a_catalogue_is_kept_and_decides_what_members_run(
         changes = {change["field"]: change["after"] for change in found[0]["changes"]}
         assert (changes["model"], found[0]["note"]) == (f"opus-{mark}", None)
         assert "it runs the default" in found[1]["note"]
-        assert hopline("agent", "show", found[0]["slug"]).json["model_id"] == made["id"]
+        shown = [hopline("agent", "show", each["slug"]).json for each in found]
+        assert [each["model_id"] for each in shown] == [made["id"], ""]
+        assert [each["model"] for each in shown] == [f"opus-{mark}", f"haiku-{mark}"]
         changed = hopline("model", "set", made["id"], "--input", "none", "--cached", "1.5").json
         assert (changed["input_usd_per_1m"], changed["cached_usd_per_1m"]) == (None, "1.5")
         assert hopline("model", "default", f"opus-{mark}").json["is_default"] is True

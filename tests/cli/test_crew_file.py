@@ -163,6 +163,14 @@ def test_all_that_is_wrong_is_said_at_once_in_order(tmp_path: Path) -> None:
     assert lines == ["3", "4", "4", "5", "5"]
 
 
+def test_a_crew_that_no_call_could_carry_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hopline_cli.running.crew_file._MAX_BYTES", 1000)
+    line = f"  - {{key: a, soul: {'x' * 400}}}\n"
+    assert read(tmp_path, HEAD + line + line.replace("key: a", "key: b")).members
+    more = HEAD + "".join(line.replace("key: a", f"key: {each}") for each in "abc")
+    assert complaints(tmp_path, more)[0].startswith("crew.yaml:3: together the members take 12")
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(HoplineError, match=r"crew\.yaml:1: the file cannot be read"):
         read_crew(tmp_path / "crew.yaml")

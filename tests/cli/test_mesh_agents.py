@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from hopline.registry.v1 import agent_pb2 as pb
 from hopline.registry.v1.identity_pb2 import ListTokensRequest
+from hopline.registry.v1.model_pb2 import CreateModelRequest, Model
 from hopline.registry.v1.workspace_pb2 import Policy, UpdatePolicyRequest
 from hopline_cli.running.config import read_config
 from hopline_cli.running.mesh_agents import Registry, Settled, settle
@@ -103,6 +104,19 @@ async def test_what_drifted_is_set_right_and_what_the_file_does_not_name_stays(r
     assert await start(rig, "agents: {concierge: {}}") == Settled()
     assert (await agent(rig, "concierge")).name == "The Concierge"
     assert (await agent(rig, "weather-agent")).id == before.id
+
+
+async def test_a_model_of_the_catalogue_goes_by_its_identifier_and_one_that_is_not_there_is_refused(
+    rig: Rig,
+) -> None:
+    made = await rig.admin.models.CreateModel(CreateModelRequest(model=Model(model_identifier="opus-4")))
+    await start(rig, "agents: {concierge: {model: opus-4}}")
+    assert (await agent(rig, "concierge")).model_id == made.model.id
+    head = rig.registry.directory.seq
+    assert await start(rig, "agents: {concierge: {model: opus-4}}") == Settled()
+    assert rig.registry.directory.seq == head
+    (said,) = await refused(rig, "agents:\n  concierge:\n    model: opus-3")
+    assert said.startswith("mesh.yaml:3: concierge: agent.model_id: there is no model 'opus-3'")
 
 
 async def test_a_deleted_agent_of_the_file_is_made_again_and_connected_again(rig: Rig) -> None:

@@ -108,7 +108,9 @@ class _Reconciling:
         todo = crews.work(self._order.wanted, self._there, leaders)
         self._check(todo.retired)
         done = {each.key: self._settled(each) for each in todo.first}
-        retired = [self._retired(each) for each in sorted(todo.retired, key=lambda agent: agent.key)]
+        # A lead last: nobody is left an orphan who is deleted next.
+        leaving = sorted(todo.retired, key=lambda agent: not agent.parent_agent_id)
+        retired = sorted((self._retired(each) for each in leaving), key=lambda step: step.agent.key)
         done |= {each.key: self._settled(each) for each in todo.last}
         ordered = sorted(self._order.wanted, key=lambda each: not each.is_lead)
         return (*(done[each.key] for each in ordered), *retired)

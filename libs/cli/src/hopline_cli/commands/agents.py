@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hopline_cli.commands.connecting import Connect, Disconnect, connections, shown
+from hopline_cli.commands.models import told_to_run
 from hopline_cli.output import Output
 from hopline_cli.secret import save_token
 from hopline_cli.verbs import Cursor, Limit, TokenFile, command, text_or_file
@@ -25,7 +26,9 @@ Soul = Annotated[str | None, typer.Option(metavar="TEXT", help="Its persona; @FI
 Instructions = Annotated[
     str | None, typer.Option(metavar="TEXT", help="What it is to do; @FILE reads a file.")
 ]
-Model = Annotated[str | None, typer.Option(metavar="M", help="The model its worker should use.")]
+Model = Annotated[
+    str | None, typer.Option(metavar="M", help="The model its worker should run; '' for the default.")
+]
 Thinking = Annotated[str | None, typer.Option(metavar="L", help="off, low, medium or high.")]
 ReplyMode = Annotated[str | None, typer.Option(metavar="M", help="implicit, auto or all.")]
 Reach = Annotated[
@@ -283,7 +286,11 @@ async def show_agent(mesh: Mesh, out: Output, agent: Ref) -> None:
 
     found = await mesh.agents.GetAgent(pb.GetAgentRequest(agent=agent))
     presence = await _presence(mesh, [found.agent.id])
-    facts = {**shapes.agent(found.agent), "presence": presence.get(found.agent.id)}
+    facts = {
+        **shapes.agent(found.agent),
+        "model": await told_to_run(mesh, found.agent),
+        "presence": presence.get(found.agent.id),
+    }
     lines = facts if out.as_json else {**facts, "connections": await shown(mesh, found.agent.connections)}
     out.fields(facts, lines)
 

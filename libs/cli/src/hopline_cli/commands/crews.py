@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 
 crew = typer.Typer(help="Crews: a lead and its specialists, made and kept by a file.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="CREW", help="The crew's name.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="CREW", help="The crew's name.", parser=lambda text: unicodedata.normalize("NFC", text)
+    ),
+]
 Owner = Annotated[
     str, typer.Option("--owner", metavar="U", help="Whose crew; yours without it.", show_default=False)
 ]
@@ -130,8 +136,13 @@ async def show_crew(
         return [shapes.agent(each) for each in page.agents], page.next_page_token
 
     items, rest = await pages(read, limit, cursor)
+    if not out.as_json:
+        slugs = {each["id"]: each["slug"] for each in items}
+        items = [
+            {**each, "parent": slugs.get(each["parent_agent_id"], each["parent_agent_id"])} for each in items
+        ]
     columns = [("KEY", "key"), ("SLUG", "slug"), ("NAME", "name"), ("STATE", "state")]
-    columns += [("PARENT", "parent_agent_id"), ("ID", "id"), ("DESCRIPTION", "description")]
+    columns += [("PARENT", "parent"), ("ID", "id"), ("DESCRIPTION", "description")]
     out.rows("agents", items, columns, rest, {"crew": name})
 
 

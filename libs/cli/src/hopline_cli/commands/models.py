@@ -10,6 +10,7 @@ from hopline_cli.output import Output
 from hopline_cli.verbs import Cursor, Limit, command
 
 if TYPE_CHECKING:
+    from hopline.registry.v1 import agent_pb2
     from hopline.registry.v1 import model_pb2 as pb
 
     from hopline_cli.mesh import Mesh
@@ -140,6 +141,19 @@ async def remove_model(
 
     await mesh.models.DeleteModel(pb.DeleteModelRequest(model=ref, force=force))
     out.result({"model": ref, "removed": True}, f"model {ref} removed")
+
+
+async def told_to_run(mesh: Mesh, agent: agent_pb2.Agent) -> str | None:
+    """Return what an agent's worker is told to run: its own model, else the default; None for neither."""
+    from hopline.registry.v1 import model_pb2 as pb
+
+    from hopline_cli.mesh import PAGE
+
+    catalogue = (await mesh.models.ListModels(pb.ListModelsRequest(page_size=PAGE))).models
+    if agent.model_id:
+        own = (each.model_identifier for each in catalogue if each.id == agent.model_id)
+        return next(own, agent.model_id)
+    return next((each.model_identifier for each in catalogue if each.is_default), None)
 
 
 def _set_prices(wanted: pb.Model, *prices: str | None) -> list[str]:

@@ -25,6 +25,8 @@ from hopline_cli.words import number_of, words_of
 
 MAX_MEMBERS: Final = 20
 _MAX_NAME: Final = 100
+# What one call carries, with room to spare: texts are limited by characters, which take up to four bytes.
+_MAX_BYTES: Final = 7 * 1024 * 1024
 _KEYS: Final = ("crew", "members")
 _TEXTS: Final = ("key", "name", "description", "soul", "instructions")
 _FLAGS: Final = ("lead", "group_only")
@@ -110,9 +112,13 @@ def _members(file: YamlFile, sections: Mapping[str, Node]) -> Iterator[FileMembe
     if len(node.value) > MAX_MEMBERS:
         text = f"a crew has at most {MAX_MEMBERS} members; here begins the next, of {len(node.value)}"
         file.wrong(node.value[MAX_MEMBERS], text)
-    read = [_Reading(file, each).read() for each in node.value]
+    read = [_Reading(file, each).read() for each in node.value[:MAX_MEMBERS]]
     found = [each for each in read if each is not None]
     _hold_apart(file, found)
+    size = sum(each.wanted.ByteSize() for each in found)
+    if size > _MAX_BYTES:
+        text = f"together the members take {size} bytes and may take {_MAX_BYTES}: shorten their texts"
+        file.wrong(node, text)
     yield from found
 
 

@@ -101,7 +101,12 @@ class CrewServicer(CrewServiceServicer):
 
     async def DeleteCrew(self, request: pb.DeleteCrewRequest, context: Any) -> pb.DeleteCrewResponse:
         gone = await self._crews.delete(current_principal(), _crew(request))
-        return pb.DeleteCrewResponse(agents=map(agent_message, gone))
+        return pb.DeleteCrewResponse(
+            agents=[
+                agent_pb2.Agent(id=each.id, slug=each.slug, name=each.name, key=each.key, crew=each.crew)
+                for each in gone
+            ]
+        )
 
     async def ApplyCrew(self, request: pb.ApplyCrewRequest, context: Any) -> pb.ApplyCrewResponse:
         order = Order(
