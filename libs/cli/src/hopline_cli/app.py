@@ -15,6 +15,7 @@ from hopline_cli.commands import (
     crews,
     dead,
     export,
+    held,
     look,
     manage,
     models,
@@ -62,6 +63,7 @@ app.add_typer(look.app)
 look.threads.add_typer(export.threads)
 app.add_typer(look.threads, name="threads")
 app.add_typer(owner.app)
+app.add_typer(held.app)
 audit.app.add_typer(verify.app)
 audit.app.add_typer(export.audit)
 app.add_typer(audit.app, name="audit")

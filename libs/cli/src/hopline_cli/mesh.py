@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hopline.relay.v1.audit_pb2_grpc import AuditServiceAsyncStub
     from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceAsyncStub
     from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceAsyncStub
+    from hopline.relay.v1.draft_pb2_grpc import DraftServiceAsyncStub
     from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceAsyncStub
     from hopline.relay.v1.message_pb2_grpc import MessageServiceAsyncStub
     from hopline.relay.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
@@ -182,6 +183,13 @@ class Mesh:
         from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
 
         return EscalationServiceStub(self.channel("relay"))
+
+    @property
+    def drafts(self) -> DraftServiceAsyncStub:
+        """Answers that are held."""
+        from hopline.relay.v1.draft_pb2_grpc import DraftServiceStub
+
+        return DraftServiceStub(self.channel("relay"))
 
     @property
     def letters(self) -> DeadLetterServiceAsyncStub:

@@ -169,6 +169,11 @@ def warn(text: str) -> None:
     print(_coloured(f"warning: {' '.join(visible(text).split())}", 33), file=sys.stderr, flush=True)
 
 
+def note(text: str) -> None:
+    """Say on standard error how it goes, to a person who waits."""
+    print(_coloured(" ".join(visible(text).split()), 36), file=sys.stderr, flush=True)
+
+
 def _coloured(text: str, colour: int) -> str:
     return f"\x1b[{colour}m{text}\x1b[0m" if sys.stderr.isatty() else text
 

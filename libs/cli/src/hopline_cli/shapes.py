@@ -14,6 +14,7 @@ from hopline.relay.v1 import (
     audit_pb2,
     dead_letter_pb2,
     delegation_pb2,
+    draft_pb2,
     escalation_pb2,
     message_pb2,
     schedule_pb2,
@@ -305,6 +306,7 @@ def session(value: session_pb2.Session) -> Json:
         "title": value.title,
         "channel": value.channel,
         "state": value.state,
+        "held": held(value) if value.held else None,
         "opened_by": {
             "kind": opened.kind,
             "id": opened.id or None,
@@ -406,7 +408,41 @@ def turn_view(value: message_pb2.TurnView) -> Json:
             found["payload"] = payload(value.reply_payload_json)
     if value.HasField("error"):
         found["error"] = {"code": value.error.code, "message": value.error.message}
+    if value.held:
+        found["held"] = {**held(value), "has_draft": value.has_draft}
     return found
+
+
+def held(value: message_pb2.TurnView | session_pb2.Session) -> Json:
+    """Return what an answer is held for: `{waiting_on, open_todos}`, names of subagents and a count."""
+    return {"waiting_on": [each.name for each in value.waiting_on], "open_todos": value.open_todos}
+
+
+def hold(value: draft_pb2.Hold) -> Json:
+    """Return an answer that is held: `{session_id, agent, turn_id, waiting_on, open_todos, draft, ...}`."""
+    return {
+        "session_id": value.session_id,
+        "title": value.session_title,
+        "agent": party(value.agent),
+        "turn_id": value.turn_id,
+        "message_id": value.message_id,
+        "prompted_by": party(value.prompted_by),
+        "root_id": value.root_id,
+        "waiting_on": [
+            {
+                "id": each.agent.id or None,
+                "name": each.agent.name,
+                "session_id": each.session_id or None,
+                "turn_id": each.turn_id or None,
+            }
+            for each in value.waiting_on
+        ],
+        "open_todos": value.open_todos,
+        "woken": value.woken,
+        "draft": value.draft if value.has_draft else None,
+        "held_since": time(value, "held_since"),
+        "written_at": time(value, "written_at"),
+    }
 
 
 def root(value: delegation_pb2.Root) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -18,3 +19,11 @@ def words_of(kind: Any) -> dict[str, int]:
 def number_of(kind: Any, word: str) -> int | None:
     """Return an enum's value for a word, in either way of writing it; None for one that there is not."""
     return words_of(kind).get(word.lower().replace("_", "-"))
+
+
+def held_for(held: Mapping[str, Any]) -> str:
+    """Say what an answer is held for, given as `{waiting_on, open_todos}`."""
+    parts = [f"reports of {', '.join(held['waiting_on'])}"] if held["waiting_on"] else []
+    if count := held["open_todos"]:
+        parts.append("one open todo" if count == 1 else f"{count} open todos")
+    return f"held for {' and '.join(parts)}" if parts else "held until its agent has seen the last report"

@@ -16,6 +16,7 @@ from hopline_client.models import (
     Peer,
     Sent,
     Thread,
+    ToHuman,
     ToolInfo,
     ToolResult,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "Session",
     "Spoken",
     "Thread",
+    "ToHuman",
     "ToolContext",
     "ToolFailed",
     "ToolInfo",

@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from hopline.relay.v1 import escalation_pb2, tool_pb2
+from hopline.relay.v1 import draft_pb2, escalation_pb2, tool_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_rpc.errors import HoplineError, invalid
 
 from hopline_client import models
-from hopline_client.models import Answer, Escalation, Inbox, Sent, ToolInfo, ToolResult
+from hopline_client.models import Answer, Escalation, Inbox, Sent, ToHuman, ToolInfo, ToolResult
 
 MAX_WAIT: Final = 50
 Method = Literal[
@@ -34,6 +34,7 @@ Method = Literal[
     "message_agent",
     "send_message_to_session",
     "close_subagent",
+    "reply_to_human",
 ]
 
 
@@ -146,6 +147,17 @@ class Actions(ABC):
             wait_seconds=clamped(wait_seconds),
         )
         return models.escalation((await self._call("check_escalation", request)).escalation)
+
+    async def reply_to_human(self, text: str, *, request_id: str = "") -> ToHuman:
+        """Answer the person who prompted this agent, as the final message of a turn does.
+
+        While subagents of its session owe reports, or todos of it are open, the answer is held as the newest
+        draft: the agent is woken when nothing holds it any more.
+        """
+        request = make_request(
+            draft_pb2.ReplyToHumanRequest, text=text, request_id=request_id or str(uuid.uuid4())
+        )
+        return models.to_human(await self._call("reply_to_human", request))
 
     async def call_tool(
         self,

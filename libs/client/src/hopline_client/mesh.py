@@ -13,6 +13,7 @@ from hopline.registry.v1.visibility_pb2_grpc import VisibilityServiceStub
 from hopline.relay.v1 import delegation_pb2, session_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
+from hopline.relay.v1.draft_pb2_grpc import DraftServiceStub
 from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
 from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
@@ -47,6 +48,7 @@ _METHODS: Final[dict[Method, tuple[Any, str]]] = {
     "message_agent": (DelegationServiceStub, "MessageAgent"),
     "send_message_to_session": (DelegationServiceStub, "SendMessageToSession"),
     "close_subagent": (DelegationServiceStub, "CloseSubagent"),
+    "reply_to_human": (DraftServiceStub, "ReplyToHuman"),
 }
 _WAITING: Final = frozenset({"ask", "check", "take_inbox", "ask_owner", "check_escalation", "call_tool"})
 _CALL_SECONDS: Final = 10.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hopline.registry.v1 import visibility_pb2
-from hopline.relay.v1 import escalation_pb2, tool_pb2
+from hopline.relay.v1 import draft_pb2, escalation_pb2, tool_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_rpc.errors import HoplineError
 
@@ -83,6 +83,17 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
+class ToHuman:
+    """What became of an answer to a person: `sent`, or `held` for these subagents and so many open todos."""
+
+    status: Literal["sent", "held"]
+    waiting_on: tuple[str, ...]
+    open_todos: int
+    message_id: str
+    thread_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """How an `ask` stands. `reply` is None until `status` is `completed`.
 
@@ -100,6 +111,10 @@ class Answer:
     error: str
     # Of an agent that streams what it writes (reply mode `all`): what there is of it so far.
     written: str = ""
+    # Of a prompt whose answer is held: the subagents whose reports it waits for, by name, and so many todos.
+    held: bool = False
+    waiting_on: tuple[str, ...] = ()
+    open_todos: int = 0
 
     @property
     def pending(self) -> bool:
@@ -323,6 +338,20 @@ def answer(found: pb.TurnView) -> Answer:
         code=found.error.code,
         error=found.error.message,
         written=found.written,
+        held=found.held,
+        waiting_on=tuple(party.name for party in found.waiting_on),
+        open_todos=found.open_todos,
+    )
+
+
+def to_human(found: draft_pb2.ReplyToHumanResponse) -> ToHuman:
+    """Read what became of an answer to a person."""
+    return ToHuman(
+        status="held" if found.status == draft_pb2.REPLY_STATUS_HELD else "sent",
+        waiting_on=tuple(each.agent.name for each in found.waiting_on),
+        open_todos=found.open_todos,
+        message_id=found.message_id,
+        thread_id=found.thread_id,
     )
 
 

@@ -12,7 +12,7 @@ from hopline_client.actions import Method
 from hopline_client.connection import Connecting
 from hopline_client.crews import Entry, Session
 from hopline_client.mesh import Mesh
-from hopline_client.models import Connected, Message, Peer, Self, Status, Thread
+from hopline_client.models import Connected, Message, Peer, Self, Status, Thread, ToHuman
 
 
 class Wire(Protocol):
@@ -140,6 +140,10 @@ class Turn:
     def progress(self, text: str) -> None:
         """Give a sign of life with words for people."""
         self._wire.progress(self.start, text)
+
+    async def reply_to_human(self, text: str, *, request_id: str = "") -> ToHuman:
+        """Answer the person who prompted this agent: sent, or held until its subagents and todos are done."""
+        return await self.mesh.reply_to_human(text, request_id=request_id)
 
 
 def readable(text: str, length: int) -> str:

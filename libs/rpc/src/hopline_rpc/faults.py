@@ -34,6 +34,11 @@ Point = Literal[
     # A note by which the mesh wakes a session, before it is written and once that is on disk.
     "mesh.wake_admitted",
     "mesh.woken",
+    # An answer that was held, before it is woken, sent or given up, and once that is on disk.
+    "hold.seen",
+    "hold.admitted",
+    "hold.sent",
+    "hold.ended",
     # A question to an owner, and its answer.
     "escalation.asked",
     "escalation.ended",

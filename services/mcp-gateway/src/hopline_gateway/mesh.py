@@ -11,6 +11,7 @@ from hopline.quota.v1 import usage_pb2_grpc
 from hopline.registry.v1 import visibility_pb2_grpc
 from hopline.relay.v1 import (
     delegation_pb2_grpc,
+    draft_pb2_grpc,
     escalation_pb2_grpc,
     message_pb2_grpc,
     plugin_tool_pb2_grpc,
@@ -47,6 +48,7 @@ class Mesh:
         self.tools = tool_pb2_grpc.ToolServiceStub(relay)
         self.plugin_tools = plugin_tool_pb2_grpc.PluginToolServiceStub(relay)
         self.delegation = delegation_pb2_grpc.DelegationServiceStub(relay)
+        self.drafts = draft_pb2_grpc.DraftServiceStub(relay)
         self.escalations = escalation_pb2_grpc.EscalationServiceStub(relay)
         # Called as this service itself.
         self.webhooks = webhook_pb2_grpc.WebhookServiceStub(relay)

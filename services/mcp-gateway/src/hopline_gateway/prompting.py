@@ -32,6 +32,10 @@ HEADLINES: Final[Mapping[str, str]] = {
     "failed": "The agent did not answer; the error says why. Your own call worked.",
     "canceled": "This turn was canceled; no answer will come.",
 }
+HELD: Final = (
+    "The agent's answer is held until its subagents have reported and its todos are done: call check with "
+    "this sessionId to wait further."
+)
 # Of what is known of a turn, what is told here, and under which name.
 _TOLD: Final = (
     ("status", "status"),
@@ -41,6 +45,7 @@ _TOLD: Final = (
     ("reply", "reply"),
     ("payload", "payload"),
     ("error", "error"),
+    ("held", "held"),
 )
 
 
@@ -107,4 +112,4 @@ def told(turn: message_pb2.TurnView) -> Json:
 
 def _result(turn: message_pb2.TurnView) -> Result:
     found = told(turn)
-    return Result(found, HEADLINES.get(found["status"], ""))
+    return Result(found, HELD if "held" in found else HEADLINES.get(found["status"], ""))

@@ -145,6 +145,7 @@ def session(value: session_pb2.Session) -> Json:
         "title": value.title,
         "channel": value.channel,
         "state": value.state,
+        "held": held(value) if value.held else None,
         "opened_by": {
             "kind": opened.kind,
             "id": opened.id or None,
@@ -208,6 +209,8 @@ def turn(value: message_pb2.TurnView) -> Json:
     if value.HasField("agent"):
         # Whose words the answer, or why there is none, is.
         found["provenance"] = _provenance(value.agent, value.depth)
+    if value.held:
+        found["held"] = held(value)
     if value.has_reply:
         found["reply"] = Foreign(value.reply)
         if value.reply_payload_json:
@@ -218,6 +221,11 @@ def turn(value: message_pb2.TurnView) -> Json:
         said = Foreign(value.error.message) if value.error.code in _OWN_WORDS else value.error.message
         found["error"] = {"code": value.error.code, "message": said}
     return found
+
+
+def held(value: message_pb2.TurnView | session_pb2.Session) -> Json:
+    """Return what an answer is held for: `{waiting_on, open_todos}`, names of agents and a count."""
+    return {"waiting_on": [each.name for each in value.waiting_on], "open_todos": value.open_todos}
 
 
 def escalation(value: escalation_pb2.Escalation) -> Json:

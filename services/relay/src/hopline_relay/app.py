@@ -10,6 +10,7 @@ import grpc.aio
 from hopline.relay.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
 from hopline.relay.v1.dead_letter_pb2_grpc import add_DeadLetterServiceServicer_to_server
 from hopline.relay.v1.delegation_pb2_grpc import add_DelegationServiceServicer_to_server
+from hopline.relay.v1.draft_pb2_grpc import add_DraftServiceServicer_to_server
 from hopline.relay.v1.escalation_pb2_grpc import add_EscalationServiceServicer_to_server
 from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_server
 from hopline.relay.v1.plugin_tool_pb2_grpc import add_PluginToolServiceServicer_to_server
@@ -43,6 +44,10 @@ from hopline_relay.endings import Endings
 from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.firings import Firings
 from hopline_relay.handover import HandOver
+from hopline_relay.held_answers import HeldAnswers
+from hopline_relay.hold_ends import HoldEnds
+from hopline_relay.hold_views import HoldViews
+from hopline_relay.holding import Holding
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.mesh_wakes import MeshWakes
@@ -68,6 +73,7 @@ from hopline_relay.sends import Sends
 from hopline_relay.servicers.audit import AuditServicer
 from hopline_relay.servicers.dead_letters import DeadLetterServicer
 from hopline_relay.servicers.delegations import DelegationHandlers, DelegationServicer
+from hopline_relay.servicers.drafts import DraftServicer
 from hopline_relay.servicers.escalations import EscalationServicer
 from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
 from hopline_relay.servicers.plugin_tools import PluginToolServicer
@@ -87,6 +93,7 @@ from hopline_relay.sweep import Sweep
 from hopline_relay.takeover import TakeOver
 from hopline_relay.taking import Taking
 from hopline_relay.threads import Threads
+from hopline_relay.to_human import ToHuman
 from hopline_relay.tool_offers import ToolOffers
 from hopline_relay.tool_runs import ToolRuns
 from hopline_relay.tools import Tools
@@ -169,7 +176,13 @@ class Relay:
         self.authenticator = self._guard.authenticator
         waits.on_over = slots.over
         self._taking = taking = Taking(journal, endings, hand_over)
-        asks = Asks(journal, directory, sends, waits, hand_over, taking, slots, inboxes, views, ids, clock)
+        hold_views = HoldViews(journal, views, clock)
+        asks = Asks(
+            journal, directory, sends, waits, hand_over, taking, slots, inboxes, views, hold_views, ids, clock
+        )
+        hold_ends = HoldEnds(journal, directory, admission, waits, ids)
+        self.holding = holding = Holding(journal, directory, hold_ends, self.mesh_wakes, clock)
+        endings.on_held, cancels.on_canceled = holding.look, holding.canceled
         self.outbox = outbox = self._open_outbox(registry, settings)
         self._open_plugins(registry, settings, ids)
         self.wakes = self._open_wakes(registry, ids)
@@ -181,7 +194,7 @@ class Relay:
             journal, directory, admission, endings, cancels, letters, turns, escalations, signals, clock
         )
         self._departures = recovery.Departures(
-            journal, directory, sends, cancels, escalations, turns, signals
+            journal, directory, sends, cancels, escalations, turns, holding, signals
         )
         self.firings = Firings(journal, directory, sends, clock)
         self.uninstalled = Uninstalled(journal, directory, clock)
@@ -193,12 +206,17 @@ class Relay:
         subagents = Subagents(journal, directory, sends, inbox, views)
         self._closings = Closings(journal, directory, cancels, inbox)
         delegation = DelegationHandlers(subagents, self._closings)
-        self.handlers = MessageHandlers(sends, asks, questions, inbox, tools, offers, delegation, views)
+        to_human = ToHuman(journal, directory, sends, endings, inboxes, hold_views)
+        self.handlers = MessageHandlers(
+            sends, asks, questions, inbox, tools, offers, delegation, to_human, views
+        )
         self.server = self._open_server(settings, ids)
         self._tunnels = self._open_tunnels(ids)
         self._add_servicers(asks, cancels, letters, views, pager, ids)
         self._add_sources(asks, views, pager, ids)
         self._add_plugins(ids)
+        answers = HeldAnswers(journal, directory, hold_ends, asks, hold_views, pager)
+        self.server.add(add_DraftServiceServicer_to_server, DraftServicer(self.handlers, answers))
         self._guard.protect(self.server.live)
         self._guard.follower.add_listener(self._departures.changed)
         self._guard.follower.add_listener(self.firings.changed)
@@ -314,7 +332,10 @@ class Relay:
             add_MessageServiceServicer_to_server,
             MessageServicer(self.handlers, Threads(journal, directory, inbox, views, pager, self._clock)),
         )
-        sessions = Sessions(journal, directory, inbox, self.turns, self.refusals, views, pager, self._clock)
+        hold_views = HoldViews(journal, views, self._clock)
+        sessions = Sessions(
+            journal, directory, inbox, self.turns, self.refusals, views, hold_views, pager, self._clock
+        )
         server.add(add_SessionServiceServicer_to_server, SessionServicer(sessions, asks))
         roots = Roots(journal, directory, self.admission, self.outbox, views, pager, ids)
         self.refusals.on_exhausted = roots.exhausted
@@ -363,6 +384,7 @@ class Relay:
         await self._closings.resume(workspaces)
         await self._departures.catch_up()
         await self._escalations.catch_up()
+        await self.holding.catch_up()
         await self.firings.catch_up()
         await self._installations.catch_up()
         self._started = True
@@ -372,6 +394,7 @@ class Relay:
         self.uninstalled.start()
         self.dispatcher.start()
         self.sweep.start()
+        self.holding.start()
         self.firings.start()
         self.outbox.start()
         self.plugin_events.start()
@@ -398,6 +421,7 @@ class Relay:
         if self._started:
             await self.firings.close()
             await self.sweep.close()
+            await self.holding.close()
             await self.wakes.close()
             await self.plugin_events.close()
             await self.outbox.close()
@@ -407,6 +431,7 @@ class Relay:
             await self.sealer.close()
             await self.dispatcher.close()
             for part in (
+                self.holding,
                 self.mesh_wakes,
                 self._sends,
                 self._tools,

@@ -21,6 +21,7 @@ from hopline_relay.callers import Inboxes, no_session, no_turn, stand
 from hopline_relay.domain.values import Fault, clamp_wait
 from hopline_relay.drafts import Draft
 from hopline_relay.handover import HandOver
+from hopline_relay.hold_views import HoldViews
 from hopline_relay.journal import Journal
 from hopline_relay.sends import Sends
 from hopline_relay.slots import Slots
@@ -77,11 +78,13 @@ class Asks:
         slots: Slots,
         inboxes: Inboxes,
         views: Views,
+        hold_views: HoldViews,
         ids: IdMaker,
         clock: Clock,
     ) -> None:
         self._journal = journal
         self._views = views
+        self._hold_views = hold_views
         self._directory = directory
         self._sends = sends
         self._waits = waits
@@ -119,7 +122,7 @@ class Asks:
         state = "queued"
         if outcome is None and waiter is not None:
             state = await self._state_of(draft.principal.workspace_id, copy.turn_id)
-        return turn_view(
+        view = turn_view(
             state,
             outcome,
             session_id=copy.session_id,
@@ -129,6 +132,7 @@ class Asks:
             depth=sent.depth,
             agent=self._views.party(draft.principal, "agent", copy.id, known=True),
         )
+        return view if outcome is not None or waiter is None else await self._held(draft.principal, view)
 
     async def check(
         self,
@@ -203,7 +207,7 @@ class Asks:
         if outcome is not None and watched.debt is not None and watched.debt.creditor_id == principal.id:
             await self._take(principal, watched.debt)
         turn = watched.turn
-        return turn_view(
+        view = turn_view(
             watched.state,
             outcome,
             session_id=turn.session_id,
@@ -215,6 +219,11 @@ class Asks:
                 principal, "agent", turn.agent_id, known=turn.caused_by_id == principal.id
             ),
         )
+        return view if outcome is not None else await self._held(principal, view)
+
+    async def _held(self, principal: Principal, view: pb.TurnView) -> pb.TurnView:
+        """Say to a person what an answer waits for that is held; what agents ask never is."""
+        return await self._hold_views.add_to_turn(principal, view) if principal.kind == "user" else view
 
     async def _wait_again(
         self, principal: Principal, watched: _Watched, seconds: int, from_turn_id: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -38,6 +38,9 @@ class Cancels:
         self._escalations = escalations
         # `[(workspace_id, agent_id, held, reason)]` that their workers must stop.
         self.on_cancel: Callable[[list[tuple[str, str, Held, str]]], None] = lambda stopped: None
+        # Called with a turn that a person cancels: ends the answers that it owes, or goes on with, where they
+        # are held, and returns the turns that owed them.
+        self.on_canceled: Callable[[Record, Fault, Actor], Awaitable[list[Record]]] = _nothing_held
         self._whole = Whole("cancel")
 
     async def cancel_whole(
@@ -67,9 +70,10 @@ class Cancels:
             if row is None:
                 raise no_turn(turn_id)
             ended = row.state not in ("queued", "running")
+            given_up = await self.on_canceled(row, fault, actor) if actor.kind != MESH.kind else []
             if not ended and not await self._end(row, fault, actor, tell=tell):
                 continue
-            above = {row.id: row}
+            above = {each.id: each for each in (row, *given_up)}
             if ended and leads(row):
                 # A worker that stops a batch stops all of it.
                 along = await self._journal.read(partial(canceled_with, row=row))
@@ -78,7 +82,10 @@ class Cancels:
             if ended:
                 # What it has asked its owner would go on with it.
                 await self._escalations.turns_canceled(list(above.values()))
-            return CancelOutcome(row.state, below) if ended else CancelOutcome("canceled", 1 + below)
+            if ended:
+                # What is held of its answer is all that was left of it.
+                return CancelOutcome("canceled" if given_up else row.state, below)
+            return CancelOutcome("canceled", 1 + below)
         raise HoplineError("unavailable", "the turn keeps changing; try again")
 
     async def fail(self, row: Record, fault: Fault, delivery: str = "failed") -> bool:
@@ -182,6 +189,11 @@ class Cancels:
         ]
         if stopped:
             self.on_cancel(stopped)
+
+
+async def _nothing_held(turn: Record, fault: Fault, actor: Actor) -> list[Record]:
+    """Stand in for what holds answers."""
+    return []
 
 
 def _affected(connection: Connection, workspace_id: str, agent_id: str, *, deleted: bool) -> list[Record]:

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
+from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
 
+from hopline_relay.domain.holds import Reasons
 from hopline_relay.domain.sources import Firing, Source
 from hopline_relay.domain.values import REPORT
 from hopline_relay.store.discharging import Discharge
+from hopline_relay.store.holds import Seat
 from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.waits import Waiter
 
@@ -53,6 +56,8 @@ class Draft:
     source: Source | None = None
     # The time of a schedule that is taken with it.
     firing: Firing | None = None
+    # A reply of a lead to the person who prompted it, which is kept as a draft where it may not go out yet.
+    to_human: bool = False
     # Filled in by an ask: the chain in which its recipient took part already.
     cycle: str = ""
     _digest: bytes = b""
@@ -100,6 +105,8 @@ class Ready:
     discharge: Discharge | None = None
     # Who waits for the answer that this is, if anyone: (turn that owes, creditor).
     awaited: tuple[str, str] | None = None
+    # Where its author works, if it answers a person: what is open there holds it.
+    seat: Seat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +139,30 @@ def sent_of(outgoing: Outgoing) -> Sent:
         SentCopy(copy.kind, copy.id, copy.session_id, copy.turn_id, copy.state) for copy in outgoing.copies
     )
     return Sent(outgoing.id, outgoing.thread_id, outgoing.depth, copies, cycle=outgoing.cycle)
+
+
+class HeldError(HoplineError):
+    """What answers a person may not go out yet: `why`. A lead's draft is kept instead."""
+
+    def __init__(self, why: Reasons, ready: Ready) -> None:
+        super().__init__(
+            "failed_precondition",
+            f"{_counted(why)}: answer the person with reply_to_human, which keeps your draft until then, or "
+            "end your turn with it",
+            details={"waiting_on": len(why.waited), "open_todos": why.open_todos},
+        )
+        self.why = why
+        self.ready = ready
+        # It is no refusal where the draft is kept.
+        self.noted = ready.draft.to_human
+
+
+def _counted(why: Reasons) -> str:
+    """Say in words what an answer is held for."""
+    count, parts = len(why.waited), []
+    if count:
+        parts.append("a report of one subagent is" if count == 1 else f"reports of {count} subagents are")
+        parts[-1] += " still to come"
+    if count := why.open_todos:
+        parts.append("one todo is open" if count == 1 else f"{count} todos are open")
+    return " and ".join(parts)

@@ -6,7 +6,7 @@ turn, its answer, its debt and the wake of whoever asked. What waits is told aft
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
@@ -23,7 +23,7 @@ from hopline_relay.batching import Batcher
 from hopline_relay.callers import named
 from hopline_relay.domain import batches
 from hopline_relay.domain.values import MAX_ANSWER_BYTES, TOOL, Fault
-from hopline_relay.ends import Ending, Key, Plan, SilencedError, along, apart, silent_of, write_all
+from hopline_relay.ends import Ending, Key, Plan, SilencedError, along, apart, held_in, silent_of, write_all
 from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.handover import HandOver
 from hopline_relay.held import Known
@@ -32,6 +32,8 @@ from hopline_relay.signals import Signals
 from hopline_relay.store import queues
 from hopline_relay.store.batches import beside
 from hopline_relay.store.bulk import by_id
+from hopline_relay.store.holding import may_front
+from hopline_relay.store.holds import Seat
 from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.store.schema import debts, messages
 from hopline_relay.store.sql import Record
@@ -67,6 +69,8 @@ class Endings:
         self._signals = signals
         self._ids = ids
         self._clock = clock
+        # Called with where turns have ended that go on with answers which are held.
+        self.on_held: Callable[[set[Seat]], None] = lambda seats: None
         self._batches: Batcher[Ending, bool] = Batcher("ends of turns", self._treat)
 
     async def end(self, ending: Ending) -> bool:
@@ -157,11 +161,14 @@ class Endings:
         if known is None or not ending.ended.fits(known.turn):
             return None
         plan = Plan(ending, known.turn, known.asked, known.debt)
+        plan.fronts = may_front(known.turn, known.debt)
         if plan.debt is not None:
             plan.silent = (plan.debt.workspace_id, plan.debt.message_id) in silent
             self._plan_debt(plan, plan.debt, known.asked)
         elif ending.ended.delivery == "dead" and ending.tell:
             plan.obituary = self._obituary(ending.ended, known)
+        if plan.fronts:
+            plan.text = self._final_message(plan) or ""
         return plan
 
     def _obituary(self, ended: Ended, known: Known) -> Outgoing | None:
@@ -289,8 +296,8 @@ class Endings:
             if isinstance(error, (FencedError, SilencedError)):
                 raise
             return set()
-        for plan, (recorded, paid, spared, told) in zip(plans, outcome, strict=True):
-            plan.recorded, plan.paid, plan.spared = recorded, paid, spared
+        for plan, (recorded, paid, spared, told, seat) in zip(plans, outcome, strict=True):
+            plan.recorded, plan.paid, plan.spared, plan.seat = recorded, paid, spared, seat
             plan.obituary = plan.obituary if told else None
             if plan.item is not None:
                 self._admission.settle(plan.item.key, committed=paid)
@@ -319,6 +326,8 @@ class Endings:
             row.workspace_id for row in [*(plan.row for plan in plans), *spared] if row.slot
         )
         self._signals.claimable(claimable)
+        if seats := {seat for plan in plans for seat in held_in(plan)}:
+            self.on_held(seats)
 
     def _tell_creditor(self, plan: Plan, debt: Record, claimable: set[tuple[str, str]]) -> None:
         outgoing = plan.outgoing

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from sqlalchemy import Connection
 
-from hopline_relay.domain.values import QUESTIONS, Fault
+from hopline_relay.domain.values import QUESTIONS, TASK, Fault
 from hopline_relay.held import Known
-from hopline_relay.store import debting, queues
+from hopline_relay.store import debting, holding, queues
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.debting import Closed
+from hopline_relay.store.holding import Verdict
+from hopline_relay.store.holds import Seat
 from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.store.schema import debts
 from hopline_relay.store.sql import Record
@@ -71,9 +73,14 @@ class Plan:
     with_id: str = ""
     # What is to go back to the queue with its end; afterwards what has.
     spared: list[Record] = field(default_factory=list)
+    # Its session may hold an answer to a person: then what its final message says, where that is delivered.
+    fronts: bool = False
+    text: str = ""
     # Filled in by the transaction.
     recorded: bool = False
     paid: bool = False
+    # Where an answer was held, or is, with which it goes on.
+    seat: Seat | None = None
     error: Exception | None = None
 
 
@@ -85,6 +92,7 @@ class Outcome(NamedTuple):
     spared: list[Record]
     # Its message became a dead letter, and its sender is told.
     told: bool
+    seat: Seat | None
 
 
 def along(plan: Plan, rows: Sequence[Record]) -> list[Ending]:
@@ -127,12 +135,11 @@ def write_all(
     debts_now = by_id(book.connection, debts, owing, debts.c.turn_id, lock=True) if owing else {}
     # A reply may have paid meanwhile: then the final message says nothing more.
     unpaid = {key for key, debt in debts_now.items() if debt.state == "open"}
-    ended = [
-        _ended(plan, (plan.row.workspace_id, plan.row.id) in unpaid) for plan in plans if not plan.with_id
-    ]
+    verdicts = holding.decide(book, plans, unpaid) if any(plan.fronts for plan in plans) else {}
+    ended = [_ended(plan, unpaid, verdicts) for plan in plans if not plan.with_id]
     done = {(row.workspace_id, row.id) for row in turn_store.finish(book, ended)}
     if riding := [plan for plan in plans if (plan.row.workspace_id, plan.with_id) in done]:
-        ends = [_ended(plan, (plan.row.workspace_id, plan.row.id) in unpaid) for plan in riding]
+        ends = [_ended(plan, unpaid, verdicts) for plan in riding]
         done |= {(row.workspace_id, row.id) for row in turn_store.finish(book, ends)}
     dead = _dead(book.connection, [plan for plan in plans if plan.obituary is not None])
     outcome: list[Outcome] = []
@@ -142,10 +149,13 @@ def write_all(
         # Of several ends of one turn the first is the end.
         recorded = key in done
         done.discard(key)
-        paid = recorded and key in unpaid
+        verdict = verdicts.get(key) if recorded else None
+        paid = recorded and key in unpaid and (verdict is None or not verdict.owes_on)
         spared = _spare(book, plan.spared, queue_seconds) if recorded and plan.spared else []
         died = recorded and plan.obituary is not None and key in dead
-        outcome.append(Outcome(recorded, paid, spared, died))
+        if verdict is not None:
+            verdict.write(book)
+        outcome.append(Outcome(recorded, paid, spared, died, verdict.seat if verdict is not None else None))
         if died and plan.obituary is not None:
             going.append(plan.obituary)
         if paid:
@@ -157,6 +167,15 @@ def write_all(
     return outcome, queues.with_queue(
         book.connection, {(plan.row.workspace_id, plan.row.agent_id) for plan in plans}
     )
+
+
+def held_in(plan: Plan) -> list[Seat]:
+    """Return where an answer may be held that the end of a turn has to do with: its own, or its lead's."""
+    found = [plan.seat] if plan.seat is not None else []
+    if plan.row.cause == TASK and plan.debt is not None:
+        debt = plan.debt
+        found.append(Seat(debt.workspace_id, debt.creditor_id, debt.creditor_session_id, plan.row.root_id))
+    return found
 
 
 def _dead(connection: Connection, plans: Sequence[Plan]) -> set[Key]:
@@ -181,10 +200,13 @@ def silent_of(connection: Connection, known: Iterable[Known]) -> set[Key]:
     return {key for key, rows in copies.items() if any(copy.state == "done" for copy in rows)}
 
 
-def _ended(plan: Plan, pays: bool) -> Ended:
+def _ended(plan: Plan, unpaid: set[Key], verdicts: Mapping[Key, Verdict]) -> Ended:
     """Return the end of a turn; where its final message pays a debt, its delivery is answered."""
-    ended = plan.ending.ended
-    return replace(ended, delivery="answered") if pays and plan.state == "answered" else ended
+    ended, key = plan.ending.ended, (plan.row.workspace_id, plan.row.id)
+    verdict = verdicts.get(key)
+    if verdict is not None and verdict.owes_on:
+        return replace(ended, delivery="taken")
+    return replace(ended, delivery="answered") if key in unpaid and plan.state == "answered" else ended
 
 
 def _closed(plan: Plan) -> Closed:

@@ -353,7 +353,11 @@ class Inbox:
             if delivery.state not in ("queued", "delivered", "taken"):
                 return pb.DoneResponse(state=DELIVERY_STATES[delivery.state])
             turn = facts.turns.get((key[0], delivery.turn_id))
-            if turn is None or (turn.state == "running" and held_by_worker(turn)):
+            if (
+                turn is None
+                or turn.state not in ("queued", "running")
+                or (turn.state == "running" and held_by_worker(turn))
+            ):
                 await self._journal.write(lambda book: pulling.mark_done(book, principal, message_id))
                 return pb.DoneResponse(state=pb.DELIVERY_STATE_DONE)
             ended = Ended(

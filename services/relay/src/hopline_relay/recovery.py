@@ -12,6 +12,7 @@ from sqlalchemy import select, update
 from hopline_relay.cancel import Cancels
 from hopline_relay.domain.values import Fault
 from hopline_relay.escalation_ends import EscalationEnds
+from hopline_relay.holding import Holding
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.sends import Sends
@@ -62,6 +63,7 @@ class Departures:
         cancels: Cancels,
         escalations: EscalationEnds,
         tunnels: Turns,
+        holding: Holding,
         signals: Signals,
     ) -> None:
         self._journal = journal
@@ -70,6 +72,7 @@ class Departures:
         self._cancels = cancels
         self._escalations = escalations
         self._tunnels = tunnels
+        self._holding = holding
         self._signals = signals
 
     async def changed(self, changes: list[Change]) -> None:
@@ -139,3 +142,4 @@ class Departures:
         await self._sends.begun_before()
         await self._cancels.agent_stopped(workspace_id, agent_id, fault, deleted=deleted)
         await self._escalations.agent_gone(workspace_id, agent_id, fault.message)
+        await self._holding.agent_gone(workspace_id, agent_id)

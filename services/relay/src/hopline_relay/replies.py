@@ -16,6 +16,7 @@ from hopline_relay.drafts import Draft, Ready
 from hopline_relay.starts import assertion_of
 from hopline_relay.store.discharging import Discharge
 from hopline_relay.store.facts import Facts
+from hopline_relay.store.holds import seat_of
 from hopline_relay.store.outgoing import Copy, Outgoing
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
@@ -102,7 +103,12 @@ class Replies:
                 _ending(turn, outgoing.sender),
             )
         item = self._item(draft, outgoing, asked, travels=travels, limits=limits, now=now)
-        return Ready(draft, item, outgoing, discharge, awaited)
+        seat = None
+        if asked.from_kind != "agent" and principal.kind == "agent" and (owed or draft.to_human):
+            # What was asked by a person is answered from where that is worked on.
+            at = turn if owed else serving
+            seat = seat_of(at) if at is not None else None
+        return Ready(draft, item, outgoing, discharge, awaited, seat)
 
     def _check_sender(self, draft: Draft, asked: Record, *, first: bool) -> None:
         """A first reply needs only a sender that still exists; a further one starts something on it."""

@@ -23,7 +23,7 @@ from hopline_relay.admission import Admission, end_item, refused
 from hopline_relay.at_once import AtOnce
 from hopline_relay.callers import Inboxes
 from hopline_relay.domain.values import PEER, REPORT
-from hopline_relay.drafts import Draft, Ready, Sent, SentCopy, sent_of
+from hopline_relay.drafts import Draft, HeldError, Ready, Sent, SentCopy, sent_of
 from hopline_relay.handover import HandOver
 from hopline_relay.journal import FencedError, Journal
 from hopline_relay.pipeline import Pipeline
@@ -31,7 +31,7 @@ from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
 from hopline_relay.signals import Signals
 from hopline_relay.starts import Starts
-from hopline_relay.store import discharging, scheduling
+from hopline_relay.store import discharging, holds, scheduling
 from hopline_relay.store.book import Book
 from hopline_relay.store.discharging import Discharge, RacedError
 from hopline_relay.store.facts import Facts, Names, look_up
@@ -370,13 +370,30 @@ def _take_decision(ready: Ready, admitted: quota_pb.Admitted) -> None:
 
 def _write_all(book: Book, batch: Sequence[Ready]) -> list[HoplineError | Record | None]:
     """Write a batch; returns for each why not, or the turn that it ended, if any."""
-    outcome: list[HoplineError | Record | None] = list(write(book, [ready.outgoing for ready in batch]))
+    held = {index: error for index, ready in enumerate(batch) if (error := _held(book, ready)) is not None}
+    written = iter(write(book, [ready.outgoing for index, ready in enumerate(batch) if index not in held]))
+    outcome: list[HoplineError | Record | None] = [
+        held[index] if index in held else next(written) for index in range(len(batch))
+    ]
     for index, ready in enumerate(batch):
         if outcome[index] is None and ready.discharge is not None:
             outcome[index] = discharging.discharge(book, ready.discharge)
         if outcome[index] is None and ready.draft.firing is not None:
             scheduling.take(book, ready.draft.firing, ready.outgoing)
     return outcome
+
+
+def _held(book: Book, ready: Ready) -> HoplineError | None:
+    """Say why what answers a person may not go out yet; what was kept of the answer goes with it."""
+    if ready.seat is None:
+        return None
+    book.lock(ready.seat.workspace_id)
+    why = holds.reasons(book.connection, ready.seat, book.now)
+    if why:
+        return HeldError(why, ready)
+    if ready.discharge is not None:
+        holds.drop(book.connection, (ready.seat.workspace_id, ready.discharge.turn_id))
+    return None
 
 
 async def _repeat(work: asyncio.Future[Sent]) -> Sent:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, and_, exists, select
 
 from hopline_relay.callers import no_session
 from hopline_relay.domain.values import TASK, TOOL
+from hopline_relay.hold_views import HoldViews
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.peers import leads_in
@@ -40,6 +41,7 @@ class Sessions:
         tunnels: Turns,
         refusals: Refusals,
         views: Views,
+        hold_views: HoldViews,
         pager: Pager,
         clock: Clock,
     ) -> None:
@@ -49,6 +51,7 @@ class Sessions:
         self._tunnels = tunnels
         self._refusals = refusals
         self._views = views
+        self._hold_views = hold_views
         self._pager = pager
         self._clock = clock
 
@@ -76,6 +79,7 @@ class Sessions:
 
         rows, last_at, links = await self._journal.read(read)
         page = fit(self._views.session(principal, row, last_at[row.id], links[row.id]) for row in rows[:size])
+        await self._hold_views.add_to_sessions(principal, page)
         response = pb.ListSessionsResponse(sessions=page)
         if len(rows) > len(page):
             response.next_page_token = self._pager.token(query, [rows[len(page) - 1].ordinal])
@@ -101,7 +105,9 @@ class Sessions:
         """Return one session."""
         row, last_at = await self._find(principal, session_id)
         links = await self._journal.read(lambda connection: linked(connection, principal.workspace_id, [row]))
-        return self._views.session(principal, row, last_at, links[session_id])
+        session = self._views.session(principal, row, last_at, links[session_id])
+        await self._hold_views.add_to_sessions(principal, [session])
+        return session
 
     async def read(self, principal: Principal, request: pb.ReadSessionRequest) -> pb.ReadSessionResponse:
         """Return the transcript in order; an agent that is shown an unread message has taken it."""

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from google.protobuf import json_format
-from hopline.relay.v1 import delegation_pb2, escalation_pb2, message_pb2, tool_pb2
+from hopline.relay.v1 import delegation_pb2, draft_pb2, escalation_pb2, message_pb2, tool_pb2
 from hopline.runtime.v1.tunnel_pb2 import Call, CallError, CallResult, RelayItem
 from hopline_rpc.calls import CallInfo, detach, set_current_call
 from hopline_rpc.deadlines import Deadlines
@@ -32,6 +32,7 @@ from hopline_relay.servicers.messages import Handed, MessageHandlers, handed
 _MESSAGES: Final = message_pb2.DESCRIPTOR.services_by_name["MessageService"].full_name
 _ESCALATIONS: Final = escalation_pb2.DESCRIPTOR.services_by_name["EscalationService"].full_name
 _DELEGATION: Final = delegation_pb2.DESCRIPTOR.services_by_name["DelegationService"].full_name
+_DRAFTS: Final = draft_pb2.DESCRIPTOR.services_by_name["DraftService"].full_name
 _TOOLS: Final = tool_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
 # The service and the method that each stands for.
 _METHODS: Final = {
@@ -51,6 +52,7 @@ _METHODS: Final = {
     "message_agent": (_DELEGATION, "MessageAgent"),
     "send_message_to_session": (_DELEGATION, "SendMessageToSession"),
     "close_subagent": (_DELEGATION, "CloseSubagent"),
+    "reply_to_human": (_DRAFTS, "ReplyToHuman"),
 }
 _RULES: Final = {method: rules_of_service(service)[name] for method, (service, name) in _METHODS.items()}
 # Those that need nothing but their batch.

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hopline_cli.output import Output
+from hopline_cli.output import Output, note
 from hopline_cli.verbs import REFUSED, command, text_or_file
+from hopline_cli.words import held_for
 
 if TYPE_CHECKING:
     from hopline_cli.mesh import Mesh
@@ -19,6 +20,8 @@ app = typer.Typer()
 
 # What one call may wait; longer waits are made of several.
 _STEP = 50
+# A person who waits is told within so many seconds what an answer waits for that is held.
+_TOLD_SECONDS = 5
 
 Text = Annotated[str, typer.Argument(help="The text; @FILE reads a file, - standard input.")]
 Session = Annotated[
@@ -42,7 +45,7 @@ async def chat(
         request.request_id = str(uuid.uuid4())
         return (await mesh.sessions.Prompt(request)).turn
 
-    await _converse(mesh, out, start, wait)
+    await _converse(mesh, out, start, wait, _TOLD_SECONDS)
 
 
 @command(app, "ask")
@@ -65,7 +68,7 @@ def _text(given: str) -> str:
 
 
 async def _converse(
-    mesh: Mesh, out: Output, start: Callable[[int], Awaitable[Any]], wait: int | None
+    mesh: Mesh, out: Output, start: Callable[[int], Awaitable[Any]], wait: int | None, most: int = _STEP
 ) -> None:
     """Start a turn, wait for it in steps, print how it went; a turn that failed is exit status 1."""
     from hopline.relay.v1 import message_pb2 as pb
@@ -73,11 +76,12 @@ async def _converse(
     from hopline_cli import shapes
 
     going = (pb.TURN_STATUS_QUEUED, pb.TURN_STATUS_RUNNING, pb.TURN_STATUS_WAITING_FOR_OWNER)
-    left = wait
-    turn = await start(_STEP if left is None else min(left, _STEP))
-    while turn.status in going and (left is None or left > _STEP):
-        left = None if left is None else left - _STEP
-        step = _STEP if left is None else min(left, _STEP)
+    left, said = wait, ""
+    turn = await start(most if left is None else min(left, most))
+    while turn.status in going and (left is None or left > most):
+        said = _say_held(out, turn, said)
+        left = None if left is None else left - most
+        step = most if left is None else min(left, most)
         turn = (await mesh.messages.Check(pb.CheckRequest(turn_id=turn.turn_id, wait_seconds=step))).turn
     found = shapes.turn_view(turn)
     if out.as_json:
@@ -94,7 +98,19 @@ def _outcome(found: dict[str, Any]) -> str:
     why = found.get("error")
     if why:
         return f"{found['status']}: {why['message']} ({why['code']}, turn {found['turn_id']})"
-    return f"{found['status']}: session {found['session_id']}, turn {found['turn_id']}"
+    ended = f"{found['status']}: session {found['session_id']}, turn {found['turn_id']}"
+    return f"{ended}; {held_for(found['held'])}" if "held" in found else ended
+
+
+def _say_held(out: Output, turn: Any, said: str) -> str:
+    """Tell a person who waits what the answer is held for, whenever that is something else; returns it."""
+    from hopline_cli import shapes
+
+    now = held_for(shapes.held(turn)) if turn.held else ""
+    if now and now != said and not out.as_json:
+        more = f"; `hopline release {turn.session_id}` sends the draft now" if turn.has_draft else ""
+        note(f"the answer is {now}{more}")
+    return now
 
 
 @command(app, "send")

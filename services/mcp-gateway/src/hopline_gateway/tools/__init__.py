@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopline_gateway.toolkit import Tool
-from hopline_gateway.tools import asks, delegation, identity, messages, owner, sessions, threads
+from hopline_gateway.tools import asks, delegation, human, identity, messages, owner, sessions, threads
 
 _ORDER = (
     "whoami",
@@ -26,8 +26,9 @@ _ORDER = (
     "list_agent_sessions",
     "read_session",
     "close_subagent",
+    "reply_to_human",
 )
-_FAMILIES = (identity, messages, asks, threads, owner, delegation, sessions)
+_FAMILIES = (identity, messages, asks, threads, owner, delegation, sessions, human)
 _FOUND = {tool.name: tool for family in _FAMILIES for tool in family.TOOLS}
 
 TOOLS: dict[str, Tool] = {name: _FOUND[name] for name in _ORDER}

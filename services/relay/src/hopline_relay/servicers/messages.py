@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hopline.relay.v1 import escalation_pb2, tool_pb2
+from hopline.relay.v1 import draft_pb2, escalation_pb2, tool_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1.message_pb2_grpc import MessageServiceServicer
 from hopline_rpc import telemetry
@@ -21,6 +21,7 @@ from hopline_relay.sends import Sends
 from hopline_relay.servicers.delegations import DelegationHandlers
 from hopline_relay.servicers.fields import checked_payload
 from hopline_relay.threads import Threads
+from hopline_relay.to_human import ToHuman
 from hopline_relay.tool_offers import ToolOffers
 from hopline_relay.tools import Tools
 from hopline_relay.view import Views
@@ -65,6 +66,7 @@ class MessageHandlers:
         tools: Tools,
         offers: ToolOffers,
         delegation: DelegationHandlers,
+        to_human: ToHuman,
         views: Views,
     ) -> None:
         self.delegation = delegation
@@ -74,6 +76,7 @@ class MessageHandlers:
         self._inbox = inbox
         self._tools = tools
         self._offers = offers
+        self._to_human = to_human
         self._views = views
 
     async def send(
@@ -247,6 +250,13 @@ class MessageHandlers:
         """List the tools of another agent."""
         self._inbox.touch(principal)
         return self._offers.list_tools(principal, request)
+
+    async def reply_to_human(
+        self, principal: Principal, request: draft_pb2.ReplyToHumanRequest, *, turn_id: str = ""
+    ) -> draft_pb2.ReplyToHumanResponse:
+        """Answer the person who prompted the calling agent."""
+        self._inbox.touch(principal)
+        return await self._to_human.reply(principal, request, turn_id)
 
     def lost(self, principal: Principal, handed: Handed) -> None:
         """Deliver again what a call returned and its caller never received."""

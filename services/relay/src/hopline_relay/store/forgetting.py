@@ -18,6 +18,7 @@ from hopline_relay.store.schema import (
     debts,
     deliveries,
     escalations,
+    holds,
     messages,
     outputs,
     participants,
@@ -91,6 +92,7 @@ def _delete_threads(connection: Connection, bounds: Bounds, old: Sequence[str]) 
     thread_of = {row.id: row.thread_id for row in said}
     caused = _rows(connection, workspace_id, turns, turns.c.id, [row.turn_id for row in copies])
     held = _pending_threads(connection, workspace_id)
+    held |= _held_threads(connection, workspace_id, [row.turn_id for row in copies])
     held |= {thread_of[row.message_id] for row in copies if row.state == "queued"}
     held |= _unfinished(connection, bounds, caused)
     going = [thread_id for thread_id in old if thread_id not in held]
@@ -149,6 +151,11 @@ def _pending_threads(connection: Connection, workspace_id: str) -> set[str]:
         escalations.c.workspace_id == workspace_id, escalations.c.state == PENDING
     )
     return set(connection.execute(query).scalars())
+
+
+def _held_threads(connection: Connection, workspace_id: str, caused: Sequence[str]) -> set[str]:
+    """Return the threads of those turns whose answers are held."""
+    return {row.thread_id for row in _rows(connection, workspace_id, holds, holds.c.turn_id, caused)}
 
 
 def _delete_turns(connection: Connection, bounds: Bounds, ended: Sequence[Record]) -> dict[str, int]:

@@ -449,6 +449,34 @@ outputs = Table(
     _text("body"),
 )
 
+# Answers to people that are held (`domain/holds.py`): the turn that owes each, and its newest draft.
+holds = Table(
+    "holds",
+    metadata,
+    _key("workspace_id"),
+    # The turn of the prompt.
+    _key("turn_id"),
+    Column("ordinal", BigInteger, nullable=False),
+    _id("agent_id"),
+    # The session that was prompted, and the one in which the agent works for it.
+    _id("session_id"),
+    _id("seat_id"),
+    # To which the turns go back that go on with it.
+    _id("root_id"),
+    _id("message_id"),
+    _id("thread_id"),
+    # `held`, `woken` (its agent, with it) or `going` (as it is).
+    _id("state"),
+    # The newest draft; empty where none was written yet.
+    _text("body"),
+    _text("wake_turn_id"),
+    Column("created_at", Float, nullable=False),
+    Column("written_at", Float),
+    Index("holds_agent", "workspace_id", "agent_id", "ordinal"),
+    Index("holds_session", "workspace_id", "session_id", "ordinal"),
+    Index("holds_seat", "workspace_id", "seat_id", "ordinal"),
+)
+
 # Calls that wait for a turn right now. One that outlives its process tells what was never handed over.
 waits = Table(
     "waits",
