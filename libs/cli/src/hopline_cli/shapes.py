@@ -223,14 +223,21 @@ def party(value: message_pb2.Party) -> Json:
 
 
 def delivery(value: message_pb2.Delivery) -> Json:
-    """Return `{agent, agent_id, session_id, status, turn_id}`."""
-    return {
+    """Return `{agent, agent_id, session_id, status, turn_id}`; of one that a hook kept back also why."""
+    found: Json = {
         "agent": value.agent.name,
         "agent_id": value.agent.id or None,
         "session_id": value.session_id or None,
         "status": enum(message_pb2.DeliveryState, "DELIVERY_STATE_", value.state),
         "turn_id": value.turn_id or None,
     }
+    if value.state == message_pb2.DELIVERY_STATE_VETOED:
+        found |= {
+            "is_delivered": False,
+            "is_canceled": value.is_canceled,
+            "cancel_reason": value.cancel_reason or None,
+        }
+    return found
 
 
 def message(value: message_pb2.Message) -> Json:
@@ -267,8 +274,8 @@ def payload(text: str) -> Any:
 def sent(value: message_pb2.SendResponse) -> Json:
     """Return `{message_id, thread_id, depth, deliveries}`, and `cycle` where the policy warns of one."""
     return {
-        "message_id": value.message_id,
-        "thread_id": value.thread_id,
+        "message_id": value.message_id or None,
+        "thread_id": value.thread_id or None,
         "depth": value.depth,
         "deliveries": [delivery(each) for each in value.deliveries],
         **({"cycle": [each.name for each in value.cycle]} if value.cycle else {}),

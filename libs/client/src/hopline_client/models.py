@@ -34,6 +34,8 @@ class Delivery:
     session_id: str
     state: str
     turn_id: str
+    # Where it is `vetoed`: why a hook has kept it back; empty where nothing of it was left.
+    cancel_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of a send or reply."""
+    """What became of a send or reply. `message_id` is empty where hooks kept it from everybody."""
 
     message_id: str
     thread_id: str
@@ -275,7 +277,9 @@ def party(named: pb.Party) -> Party:
 
 def _delivery(delivery: pb.Delivery) -> Delivery:
     state = pb.DeliveryState.Name(delivery.state).removeprefix("DELIVERY_STATE_").lower()
-    return Delivery(party(delivery.agent), delivery.session_id, state, delivery.turn_id)
+    return Delivery(
+        party(delivery.agent), delivery.session_id, state, delivery.turn_id, delivery.cancel_reason
+    )
 
 
 def _json(text: str) -> Any:

@@ -51,13 +51,18 @@ def chain(value: Iterable[message_pb2.Party]) -> list[str]:
 
 
 def delivery(value: message_pb2.Delivery) -> Json:
-    """Return `{agent, agent_id, session_id, status}`."""
-    return {
+    """Return `{agent, agent_id, session_id, status}`; of one that a hook kept back also why."""
+    found: Json = {
         "agent": value.agent.name,
         "agent_id": value.agent.id or None,
         "session_id": value.session_id or None,
         "status": state(value.state),
     }
+    if value.state == message_pb2.DELIVERY_STATE_VETOED:
+        found["is_delivered"] = False
+        found["is_canceled"] = value.is_canceled
+        found["cancel_reason"] = value.cancel_reason or None
+    return found
 
 
 def message(value: message_pb2.Message) -> Json:

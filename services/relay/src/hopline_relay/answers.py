@@ -38,6 +38,7 @@ def answer(
         traceparent=turn.span or turn.traceparent,
         # That of what it answers, unless a person has sent that again.
         root_id=turn.root_id,
+        hook_generation=turn.hook_generation,
     )
 
 
@@ -112,6 +113,7 @@ def _back(
     from_depth: int,
     traceparent: str,
     root_id: str = "",
+    hook_generation: int = 0,
 ) -> Outgoing:
     if debt.creditor_kind != "agent":
         copy = Copy(kind=debt.creditor_kind, id=debt.creditor_id, state="taken" if awaited else "delivered")
@@ -144,4 +146,5 @@ def _back(
         traceparent=traceparent,
         copies=[copy],
         queue_seconds=queue_seconds,
+        hook_generation=hook_generation,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from functools import partial
 from typing import Final
 
 import grpc.aio
@@ -48,6 +49,9 @@ from hopline_relay.held_answers import HeldAnswers
 from hopline_relay.hold_ends import HoldEnds
 from hopline_relay.hold_views import HoldViews
 from hopline_relay.holding import Holding
+from hopline_relay.hooks.handing import Handing, ask_plugin
+from hopline_relay.hooks.messages import MessageHooks
+from hopline_relay.hooks.runner import Hooks
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.mesh_wakes import MeshWakes
@@ -158,8 +162,10 @@ class Relay:
         self._escalations = escalations = EscalationEnds(
             journal, directory, waits, hand_over, signals, ids, clock, settings.escalation_seconds
         )
-        self._endings = endings = Endings(
-            journal, directory, admission, waits, hand_over, escalations, signals, ids, clock
+        self.hooks = Hooks(directory, directory.plugins, Handing(directory, self.grants), clock)
+        self._message_hooks = said = MessageHooks(self.hooks, directory, ids)
+        self.endings = endings = Endings(
+            journal, directory, admission, waits, hand_over, escalations, signals, said, ids, clock
         )
         self.mesh_wakes = MeshWakes(journal, directory, admission, signals, ids, clock)
         inboxes = Inboxes(ids)
@@ -218,6 +224,7 @@ class Relay:
         answers = HeldAnswers(journal, directory, hold_ends, asks, hold_views, pager)
         self.server.add(add_DraftServiceServicer_to_server, DraftServicer(self.handlers, answers))
         self._guard.protect(self.server.live)
+        self._guard.follower.add_listener(self.hooks.changed)
         self._guard.follower.add_listener(self._departures.changed)
         self._guard.follower.add_listener(self.firings.changed)
         self._guard.follower.add_listener(self.wakes.changed)
@@ -248,6 +255,8 @@ class Relay:
             Replies(directory, waits, inboxes, ids, instance_id),
             inboxes,
             at_once,
+            self._message_hooks,
+            ids,
             self._clock,
         )
 
@@ -276,6 +285,7 @@ class Relay:
             journal, directory, calls, grants, self._clock, random.random
         )
         self._sends.on_plugin_event = events.wake
+        self.hooks.call = partial(ask_plugin, calls)
         self._installations = Installations(journal, directory, calls, grants, ids, events.wake)
 
     def _open_wakes(self, registry: grpc.aio.Channel, ids: IdMaker) -> Wakes:
@@ -374,6 +384,7 @@ class Relay:
     async def start(self) -> None:
         """Take over what an earlier process has left, then begin to work."""
         await self._guard.start()
+        self.hooks.look([each.id for each in self.directory.workspaces()])
         await recovery.begin(self.journal, self.inbox, self.directory)
         await self._hand_over.recover()
         await self.grants.recover()

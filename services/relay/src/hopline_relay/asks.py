@@ -18,8 +18,8 @@ from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, or_, select
 
 from hopline_relay.callers import Inboxes, no_session, no_turn, stand
-from hopline_relay.domain.values import Fault, clamp_wait
-from hopline_relay.drafts import Draft
+from hopline_relay.domain.values import VETOED, Fault, clamp_wait
+from hopline_relay.drafts import Draft, Sent
 from hopline_relay.handover import HandOver
 from hopline_relay.hold_views import HoldViews
 from hopline_relay.journal import Journal
@@ -106,6 +106,8 @@ class Asks:
             sent = await self._sends.send(draft)
             draft.cycle = sent.cycle
             copy = sent.copies[0]
+            if copy.state == VETOED:
+                return self._kept_back(draft, sent, waiter)
             if sent.repeated:
                 return await self.look(
                     draft.principal, copy.turn_id, seconds, from_turn_id=waiter.slot_turn_id if waiter else ""
@@ -133,6 +135,23 @@ class Asks:
             agent=self._views.party(draft.principal, "agent", copy.id, known=True),
         )
         return view if outcome is not None or waiter is None else await self._held(draft.principal, view)
+
+    def _kept_back(self, draft: Draft, sent: Sent, waiter: Waiter | None) -> pb.TurnView:
+        """Return what becomes of an ask that a hook keeps from the agent: there is nothing to wait for."""
+        if waiter is not None:
+            self._waits.leave(waiter)
+        copy = sent.copies[0]
+        reason = copy.cancel_reason or "a hook has left nothing of it"
+        return turn_view(
+            "canceled",
+            Outcome("canceled", fault=Fault("canceled", reason)),
+            session_id="",
+            turn_id="",
+            thread_id=sent.thread_id,
+            message_id="",
+            depth=0,
+            agent=self._views.party(draft.principal, "agent", copy.id, known=True),
+        )
 
     async def check(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
@@ -12,10 +12,12 @@ from hopline_rpc.principals import Principal
 
 from hopline_relay.domain.holds import Reasons
 from hopline_relay.domain.sources import Firing, Source
-from hopline_relay.domain.values import REPORT
+from hopline_relay.domain.values import REPORT, Fault
+from hopline_relay.hooks.items import Shaped
 from hopline_relay.store.discharging import Discharge
 from hopline_relay.store.holds import Seat
 from hopline_relay.store.outgoing import Outgoing
+from hopline_relay.store.sql import Record
 from hopline_relay.waits import Waiter
 
 
@@ -58,6 +60,10 @@ class Draft:
     firing: Firing | None = None
     # A reply of a lead to the person who prompted it, which is kept as a draft where it may not go out yet.
     to_human: bool = False
+    # How many reactions of plugins it is away from what began it, where more than its turn is.
+    hook_generation: int = 0
+    # Filled in where there are hooks: what they have made of it for each recipient, by id.
+    shaped: Mapping[str, Shaped] | None = None
     # Filled in by an ask: the chain in which its recipient took part already.
     cycle: str = ""
     _digest: bytes = b""
@@ -96,6 +102,17 @@ class Draft:
 
 
 @dataclass(slots=True)
+class Kept:
+    """A message that hooks have kept from everybody: what is left to write of it.
+
+    `notice`: what whoever was owed it is told, where no call waits for that. `fault`: why its debt ends.
+    """
+
+    fault: Fault | None = None
+    notice: Outgoing | None = None
+
+
+@dataclass(slots=True)
 class Ready:
     """A draft that may be sent as far as visibility and the record go; admission decides next."""
 
@@ -107,6 +124,11 @@ class Ready:
     awaited: tuple[str, str] | None = None
     # Where its author works, if it answers a person: what is open there holds it.
     seat: Seat | None = None
+    # Of a reply: what it answers, and the open debt for it.
+    asked: Record = None
+    debt: Record = None
+    # Set where hooks let none of its recipients have it: it is no message.
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +140,8 @@ class SentCopy:
     session_id: str
     turn_id: str
     state: str
+    # Where hooks have kept it back: why, or empty where nothing of it was left.
+    cancel_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +157,21 @@ class Sent:
     cycle: str = ""
 
 
-def sent_of(outgoing: Outgoing) -> Sent:
-    """Return what was sent."""
+def sent_of(outgoing: Outgoing, *, kept: bool = False) -> Sent:
+    """Return what was sent; `kept`: hooks let nobody have it."""
     copies = tuple(
-        SentCopy(copy.kind, copy.id, copy.session_id, copy.turn_id, copy.state) for copy in outgoing.copies
+        SentCopy(
+            copy.kind,
+            copy.id,
+            copy.session_id,
+            copy.turn_id,
+            copy.state,
+            copy.shaped.canceled if copy.shaped is not None else "",
+        )
+        for copy in outgoing.copies
     )
+    if kept:
+        return Sent("", "" if outgoing.opens_thread else outgoing.thread_id, 0, copies)
     return Sent(outgoing.id, outgoing.thread_id, outgoing.depth, copies, cycle=outgoing.cycle)
 
 

@@ -6,11 +6,13 @@ turn, its answer, its debt and the wake of whoever asked. What waits is told aft
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
+from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.faults import point
@@ -27,6 +29,9 @@ from hopline_relay.ends import Ending, Key, Plan, SilencedError, along, apart, h
 from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.handover import HandOver
 from hopline_relay.held import Known
+from hopline_relay.hooks.answers import Unshaped, apart_from
+from hopline_relay.hooks.applying import withheld
+from hopline_relay.hooks.messages import MessageHooks
 from hopline_relay.journal import FencedError, Journal
 from hopline_relay.signals import Signals
 from hopline_relay.store import queues
@@ -57,6 +62,7 @@ class Endings:
         hand_over: HandOver,
         escalations: EscalationEnds,
         signals: Signals,
+        hooks: MessageHooks,
         ids: IdMaker,
         clock: Clock,
     ) -> None:
@@ -67,26 +73,49 @@ class Endings:
         self._hand_over = hand_over
         self._escalations = escalations
         self._signals = signals
+        self._hooks = hooks
         self._ids = ids
         self._clock = clock
         # Called with where turns have ended that go on with answers which are held.
         self.on_held: Callable[[set[Seat]], None] = lambda seats: None
-        self._batches: Batcher[Ending, bool] = Batcher("ends of turns", self._treat)
+        self._batches: Batcher[Ending, bool | asyncio.Task[bool]] = Batcher("ends of turns", self._treat)
+        # Ends that wait for hooks.
+        self._hooked: set[asyncio.Task[bool]] = set()
 
     async def end(self, ending: Ending) -> bool:
         """End a turn; False when it is no longer what it was seen as. Commits before it returns."""
-        return await self._batches.submit(ending)
+        done = await self._batches.submit(ending)
+        # Whoever said that it ended may go away meanwhile.
+        return done if isinstance(done, bool) else await asyncio.shield(done)
 
     async def drained(self) -> None:
         """Wait until nothing is under way."""
         await self._batches.drained()
+        while self._hooked:
+            await asyncio.wait(set(self._hooked))
+            await self._batches.drained()
 
-    async def _treat(self, endings: list[Ending]) -> list[bool | BaseException]:
+    def _through_hooks(self, ending: Ending, unshaped: Unshaped) -> asyncio.Task[bool]:
+        """Have hooks asked about the answers that go out with an end, beside the batches of the others."""
+
+        async def ask_and_end() -> bool:
+            shaped = await unshaped.ask(self._hooks)
+            return await self.end(replace(ending, shaped={**(ending.shaped or {}), **shaped}))
+
+        task = detach(ask_and_end(), name="hooked end")
+        self._hooked.add(task)
+        task.add_done_callback(self._hooked.discard)
+        return task
+
+    async def _treat(self, endings: list[Ending]) -> list[bool | asyncio.Task[bool] | BaseException]:
         point("relay.ending")
         for _ in range(_TRIES):
             known, silent = await self._look_up(endings)
             plans = [self._plan(each, known.get(each.key), silent) for each in endings]
             found = await self._with_batches([plan for plan in plans if plan is not None])
+            unshaped: dict[Key, Unshaped] = {}
+            if self._hooks.active:
+                unshaped, found = apart_from(found, self._hooks)
             epoch = await self._admit(found)
             point("relay.answer_admitted")
             try:
@@ -100,8 +129,18 @@ class Endings:
             point("relay.ended")
             await self._tell([plan for plan in found if plan.recorded], queued)
             point("relay.told")
-            return [plan is not None and (plan.error or plan.recorded) for plan in plans]
+            return [self._result(plan, unshaped) for plan in plans]
         raise HoplineError("unavailable", "the counters keep changing; try again")
+
+    def _result(
+        self, plan: Plan | None, unshaped: Mapping[Key, Unshaped]
+    ) -> bool | asyncio.Task[bool] | BaseException:
+        if plan is None:
+            return False
+        put_off = unshaped.get((plan.row.workspace_id, plan.row.id))
+        if put_off is not None:
+            return self._through_hooks(plan.ending, put_off)
+        return plan.error or plan.recorded
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -197,6 +236,10 @@ class Endings:
         queue_seconds = self._directory.policy(workspace_id).queue_seconds
         sender = named(self._directory, workspace_id, "agent", debt.debtor_id)
         text = self._final_message(plan)
+        shaped = (plan.ending.shaped or {}).get(debt.turn_id) if text is not None else None
+        if shaped is not None:
+            plan.hook_notes = shaped.notes
+            text = shaped.words.text if shaped.goes_on else None
         if text is not None:
             plan.state = "answered"
             plan.outgoing = answers.answer(
@@ -213,6 +256,8 @@ class Endings:
             return
         plan.state = "canceled" if ended.state == "canceled" else "failed"
         plan.fault = ended.fault or Fault("ended_without_answer", "its turn ended without an answer")
+        if shaped is not None:
+            plan.fault = withheld(shaped.canceled)
         if plan.ending.tell and not plan.awaited and self._can_be_told(debt):
             plan.outgoing = answers.notice(
                 debt,

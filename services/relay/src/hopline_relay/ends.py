@@ -11,7 +11,8 @@ from sqlalchemy import Connection
 
 from hopline_relay.domain.values import QUESTIONS, TASK, Fault
 from hopline_relay.held import Known
-from hopline_relay.store import debting, holding, queues
+from hopline_relay.hooks.items import Note, Shaped
+from hopline_relay.store import debting, holding, hooking, queues
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
@@ -42,6 +43,8 @@ class Ending:
     tell: bool = True
     known: Known | None = None
     spares: bool = False
+    # What hooks have made of the answers that go out with it, by the turn that owes; None: not asked yet.
+    shaped: Mapping[str, Shaped] | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -66,6 +69,8 @@ class Plan:
     outgoing: Outgoing | None = None
     awaited: bool = False
     silent: bool = False
+    # What hooks did to its answer, if they were asked.
+    hook_notes: Sequence[Note] = ()
     item: quota_pb.AdmitItem | None = None
     # The news for the sender that its message is dead, where nothing was owed for it.
     obituary: Outgoing | None = None
@@ -106,7 +111,7 @@ def along(plan: Plan, rows: Sequence[Record]) -> list[Ending]:
     for row in rows:
         end = replace(ended, turn_id=row.id, attempt=row.attempt, epoch=None)
         asks = row.cause in QUESTIONS
-        found.append(Ending(end, answer if asks else None, tell=ending.tell))
+        found.append(Ending(end, answer if asks else None, tell=ending.tell, shaped=ending.shaped))
         if asks:
             answer = None
     return found
@@ -160,6 +165,8 @@ def write_all(
             going.append(plan.obituary)
         if paid:
             closed.append(_closed(plan))
+            for note in plan.hook_notes:
+                hooking.note_answer(book, plan.row, plan.debt, note, plan.outgoing)
             if plan.outgoing is not None:
                 going.append(plan.outgoing)
     debting.close(book.connection, closed)

@@ -85,6 +85,10 @@ class Replies:
             queue_seconds=policy.queue_seconds,
             request_id=draft.request_id,
             digest=draft.digest if draft.request_id else b"",
+            hook_generation=max(
+                draft.hook_generation,
+                serving.hook_generation if serving is not None else asked.hook_generation,
+            ),
         )
         awaited = None
         if owed and self._waits.someone(workspace_id, delivery.turn_id, asked.from_id):
@@ -108,7 +112,8 @@ class Replies:
             # What was asked by a person is answered from where that is worked on.
             at = turn if owed else serving
             seat = seat_of(at) if at is not None else None
-        return Ready(draft, item, outgoing, discharge, awaited, seat)
+        owing = debt if owed else None
+        return Ready(draft, item, outgoing, discharge, awaited, seat, asked, owing)
 
     def _check_sender(self, draft: Draft, asked: Record, *, first: bool) -> None:
         """A first reply needs only a sender that still exists; a further one starts something on it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
@@ -16,25 +16,30 @@ from hopline_directory import Directory
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError, request_conflict
 from hopline_rpc.faults import point
+from hopline_rpc.ids import IdMaker
 from sqlalchemy.exc import IntegrityError
 
 from hopline_relay import spans
 from hopline_relay.admission import Admission, end_item, refused
 from hopline_relay.at_once import AtOnce
 from hopline_relay.callers import Inboxes
-from hopline_relay.domain.values import PEER, REPORT
-from hopline_relay.drafts import Draft, HeldError, Ready, Sent, SentCopy, sent_of
+from hopline_relay.domain.values import PEER, REPORT, VETOED
+from hopline_relay.drafts import Draft, HeldError, Kept, Ready, Sent, SentCopy, sent_of
 from hopline_relay.handover import HandOver
+from hopline_relay.hooks.applying import apply
+from hopline_relay.hooks.messages import MessageHooks
+from hopline_relay.hooks.sending import HookedSends
 from hopline_relay.journal import FencedError, Journal
 from hopline_relay.pipeline import Pipeline
 from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
 from hopline_relay.signals import Signals
 from hopline_relay.starts import Starts
-from hopline_relay.store import discharging, holds, scheduling
+from hopline_relay.store import discharging, holds, hooking, scheduling
 from hopline_relay.store.book import Book
 from hopline_relay.store.discharging import Discharge, RacedError
 from hopline_relay.store.facts import Facts, Names, look_up
+from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.store.sql import Record
 from hopline_relay.store.writing import write
 from hopline_relay.view import Views
@@ -77,6 +82,8 @@ class Sends:
         replies: Replies,
         inboxes: Inboxes,
         at_once: AtOnce,
+        hooks: MessageHooks,
+        ids: IdMaker,
         clock: Clock,
     ) -> None:
         self._journal = journal
@@ -90,9 +97,12 @@ class Sends:
         self._replies = replies
         self._inboxes = inboxes
         self._at_once = at_once
+        self._hooks = hooks
+        self._ids = ids
         self._clock = clock
         self._views = Views(directory)
         self._batches: Pipeline[Draft, Sent] = Pipeline("sends", self._begin)
+        self._hooked = HookedSends(hooks, self._look_ahead, self._batches.enqueue)
         self._under_way: dict[Key, tuple[bytes, asyncio.Future[Sent]]] = {}
         # Called when plugins may have to be told of a session.
         self.on_plugin_event: Callable[[], None] = lambda: None
@@ -104,21 +114,25 @@ class Sends:
     def enqueue(self, draft: Draft) -> asyncio.Future[Sent]:
         """Queue a draft, and return the future of what is on disk then; raises what is refused at once."""
         self._refusals.check(draft.speaker)
+        enqueue = self._batches.enqueue
+        if self._hooks.active and self._hooks.concern_draft(draft):
+            enqueue = self._hooked.enqueue
         if not draft.request_id:
-            return self._batches.enqueue(draft)
+            return enqueue(draft)
         key = (draft.principal.workspace_id, draft.speaker.id, draft.request_id)
         known = self._under_way.get(key)
         if known is not None:
             if known[0] != draft.digest:
                 raise request_conflict(draft.request_id)
             return asyncio.ensure_future(_repeat(known[1]))
-        work = self._batches.enqueue(draft)
+        work = enqueue(draft)
         self._under_way[key] = (draft.digest, work)
         work.add_done_callback(lambda done: self._done(key, done))
         return asyncio.shield(work)
 
     async def drained(self) -> None:
         """Wait until nothing is under way."""
+        await self._hooked.drained()
         await self._batches.drained()
 
     async def begun_before(self) -> None:
@@ -158,6 +172,15 @@ class Sends:
         if isinstance(error, HoplineError):
             self._refusals.note(draft, error)
 
+    async def _look_ahead(self, draft: Draft) -> Ready | Sent:
+        """Prepare a draft that hooks are to be asked about first; raises what is refused."""
+        facts = await self._look_up([draft])
+        found = self._prepare(replace(draft, waiter=None), facts)
+        if isinstance(found, BaseException):
+            self._failed(draft, found)
+            raise found
+        return found
+
     # --- one round --------------------------------------------------------------------------------
 
     async def _admit(self, drafts: Sequence[Draft]) -> _Batch:
@@ -165,7 +188,11 @@ class Sends:
         point("relay.send")
         facts = await self._look_up(drafts)
         batch = _Batch([self._prepare(draft, facts) for draft in drafts])
-        waiting = [(index, each) for index, each in enumerate(batch.results) if isinstance(each, Ready)]
+        waiting = [
+            (index, each)
+            for index, each in enumerate(batch.results)
+            if isinstance(each, Ready) and each.kept is None
+        ]
         if not waiting:
             return batch
         try:
@@ -197,9 +224,12 @@ class Sends:
                 return known
             limits = self._admission.limits(draft.principal.workspace_id)
             kind = self._replies if draft.kind in ("reply", REPORT) else self._starts
-            return kind.prepare(draft, facts, limits, self._clock.now())
+            ready = kind.prepare(draft, facts, limits, self._clock.now())
+            if draft.shaped is not None:
+                apply(ready, self._ids, self._clock.now())
         except HoplineError as error:
             return error
+        return ready
 
     async def _look_up(self, drafts: Sequence[Draft]) -> Facts:
         names = Names()
@@ -236,8 +266,11 @@ class Sends:
         """Write what was admitted, and settle every charge."""
         if not batch:
             return []
+        admitted = any(ready.kept is None for ready in batch)
         try:
-            outcome = await self._journal.write(lambda book: _write_all(book, batch), epoch=epoch)
+            outcome = await self._journal.write(
+                lambda book: _write_all(book, batch), epoch=epoch if admitted else None
+            )
         except FencedError:
             # First: what was offered and charged goes back whether or not the record can be read now.
             self._give_back(batch, _AGAIN)
@@ -261,6 +294,10 @@ class Sends:
         results: list[Result] = []
         written: list[tuple[Ready, Record | None]] = []
         for ready, done in zip(batch, outcome, strict=True):
+            if ready.kept is not None:
+                results.append(sent_of(ready.outgoing, kept=True))
+                written.append((ready, None if isinstance(done, HoplineError) else done))
+                continue
             if isinstance(done, HoplineError):
                 if done.reason == "cycle_refused":
                     done = self._cycle_refused(ready)
@@ -269,14 +306,15 @@ class Sends:
             self._admission.settle(ready.item.key, committed=True)
             results.append(sent_of(ready.outgoing))
             written.append((ready, done))
-        await self._at_once.started([ready.outgoing for ready, _ in written])
+        await self._at_once.started([ready.outgoing for ready, _ in written if ready.kept is None])
         self._tell(written)
         point("relay.settled")
         return results
 
     def _give_back(self, batch: Sequence[Ready], error: BaseException) -> list[Result]:
-        self._at_once.dropped([ready.outgoing for ready in batch])
-        for ready in batch:
+        charged = [ready for ready in batch if ready.kept is None]
+        self._at_once.dropped([ready.outgoing for ready in charged])
+        for ready in charged:
             self._admission.settle(ready.item.key, committed=False)
         return [error] * len(batch)
 
@@ -287,7 +325,10 @@ class Sends:
         claimable: set[tuple[str, str]] = set()
         for ready, ended in written:
             outgoing = ready.outgoing
-            self._inboxes.remember(outgoing.inbox)
+            if ready.kept is None:
+                self._inboxes.remember(outgoing.inbox)
+            elif ready.kept.notice is not None:
+                outgoing = ready.kept.notice
             claimable.update(
                 (outgoing.workspace_id, copy.id)
                 for copy in outgoing.copies
@@ -308,6 +349,8 @@ class Sends:
         outgoing = ready.outgoing
         if discharge.owed:
             outcome = Outcome("completed", outgoing.body, outgoing.payload, outgoing.id)
+            if discharge.withheld is not None:
+                outcome = Outcome("failed", fault=discharge.withheld)
             creditor = outgoing.copies[0].id
             told = self._waits.resolve(outgoing.workspace_id, discharge.turn_id, creditor, outcome)
             if ready.awaited is not None and not told:
@@ -349,9 +392,20 @@ def _known(draft: Draft, facts: Facts) -> Sent | None:
         return None
     if row.digest != draft.digest:
         raise request_conflict(draft.request_id)
+    if row.kept:
+        thread_id, to = hooking.was_kept(row.kept)
+        kept = tuple(SentCopy(kind, identifier, "", "", VETOED, reason) for kind, identifier, reason in to)
+        return Sent("", thread_id, 0, kept, repeated=True)
     message = facts.messages[workspace_id, row.message_id]
     copies = tuple(
-        SentCopy(copy.recipient_kind, copy.recipient_id, copy.session_id, copy.turn_id, "queued")
+        SentCopy(
+            copy.recipient_kind,
+            copy.recipient_id,
+            copy.session_id,
+            copy.turn_id,
+            VETOED if copy.state == VETOED else "queued",
+            hooking.cancel_reason(copy.shaped) if copy.state == VETOED else "",
+        )
         for copy in facts.deliveries[workspace_id, row.message_id]
     )
     return Sent(message.id, message.thread_id, message.depth, copies, repeated=True)
@@ -371,10 +425,15 @@ def _take_decision(ready: Ready, admitted: quota_pb.Admitted) -> None:
 def _write_all(book: Book, batch: Sequence[Ready]) -> list[HoplineError | Record | None]:
     """Write a batch; returns for each why not, or the turn that it ended, if any."""
     held = {index: error for index, ready in enumerate(batch) if (error := _held(book, ready)) is not None}
-    written = iter(write(book, [ready.outgoing for index, ready in enumerate(batch) if index not in held]))
-    outcome: list[HoplineError | Record | None] = [
-        held[index] if index in held else next(written) for index in range(len(batch))
-    ]
+    said = [ready.outgoing for index, ready in enumerate(batch) if index not in held and ready.kept is None]
+    written = iter(write(book, said))
+    outcome: list[HoplineError | Record | None] = []
+    for index, ready in enumerate(batch):
+        if ready.kept is not None:
+            _write_kept(book, ready.outgoing, ready.kept)
+            outcome.append(None)
+        else:
+            outcome.append(held[index] if index in held else next(written))
     for index, ready in enumerate(batch):
         if outcome[index] is None and ready.discharge is not None:
             outcome[index] = discharging.discharge(book, ready.discharge)
@@ -394,6 +453,13 @@ def _held(book: Book, ready: Ready) -> HoplineError | None:
     if ready.discharge is not None:
         holds.drop(book.connection, (ready.seat.workspace_id, ready.discharge.turn_id))
     return None
+
+
+def _write_kept(book: Book, outgoing: Outgoing, kept: Kept) -> None:
+    """Write what is left of a message that hooks let nobody have."""
+    hooking.remember(book, outgoing)
+    if kept.notice is not None:
+        write(book, [kept.notice])
 
 
 async def _repeat(work: asyncio.Future[Sent]) -> Sent:

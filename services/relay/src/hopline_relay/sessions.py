@@ -17,11 +17,12 @@ from sqlalchemy import Connection, and_, exists, select
 from hopline_relay.callers import no_session
 from hopline_relay.domain.values import TASK, TOOL
 from hopline_relay.hold_views import HoldViews
+from hopline_relay.hooks.items import Words
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.peers import leads_in
 from hopline_relay.refusals import Refusals
-from hopline_relay.store import queues
+from hopline_relay.store import hooking, queues
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.linked import Linked, linked
 from hopline_relay.store.schema import EMPTY, children, deliveries, messages, sessions
@@ -186,6 +187,8 @@ class Sessions:
         if message.from_kind == "mesh":
             kind = "note"
         text = f"{message.subject}({message.body})" if message.kind == TOOL else message.body
+        if copy is not None and copy.shaped is not None:
+            text = hooking.words_for(copy.shaped, Words(text)).text
         # A transcript is read by the agent itself, by who opened it and by who may look at the agent.
         dealt = principal.kind == "user" or principal.id in (session.agent_id, message.from_id)
         entry = pb.TranscriptEntry(

@@ -82,9 +82,10 @@ class Starts:
             thread_id=draft.thread_id or sibling("thr", message_id),
             opens_thread=not draft.thread_id,
             cap=policy.messages_per_thread,
+            # As far as is known before admission decides.
             depth=0,
-            from_depth=0,
-            root_id="",
+            from_depth=standing.turn.depth if standing.turn is not None else 0,
+            root_id=standing.turn.root_id if standing.turn is not None else "",
             admitted_as="person" if principal.kind == "user" else "start",
             day="",
             traceparent=draft.traceparent,
@@ -99,6 +100,9 @@ class Starts:
             most_links=policy.subagent_depth,
             request_id=draft.request_id,
             digest=draft.digest if draft.request_id else b"",
+            hook_generation=max(
+                draft.hook_generation, standing.turn.hook_generation if standing.turn is not None else 0
+            ),
         )
         if draft.standing:
             outgoing.own_end, outgoing.inbox = self._own_end(outgoing, recipients[0]), None

@@ -11,7 +11,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
 
 from hopline_relay.callers import require_active
-from hopline_relay.domain.values import PEER, REPORT, TASK
+from hopline_relay.domain.values import PEER, REPORT, TASK, VETOED
 from hopline_relay.drafts import Draft, Sent
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
@@ -91,6 +91,10 @@ class Subagents:
             if error.reason == "not_found" and found.message_id and "session_id" not in error.details:
                 return pb.ReportToCallerResponse(cancel_reason=error.message)
             raise
+        if (copy := sent.copies[0]).state == VETOED:
+            return pb.ReportToCallerResponse(
+                is_canceled=bool(copy.cancel_reason), cancel_reason=copy.cancel_reason
+            )
         return pb.ReportToCallerResponse(
             is_delivered=True, message_id=sent.message_id, thread_id=sent.thread_id, depth=sent.depth
         )
@@ -102,6 +106,10 @@ class Subagents:
         draft = _draft(principal, PEER, text, at, to=(agent,), payload=payload, standing=True)
         sent = await self._send(draft)
         copy = sent.copies[0]
+        if copy.state == VETOED:
+            return pb.MessageAgentResponse(
+                is_canceled=bool(copy.cancel_reason), cancel_reason=copy.cancel_reason
+            )
         own_end = await self._journal.read(
             lambda connection: standing_of(connection, principal.workspace_id, principal.id, copy.id)
         )
@@ -128,6 +136,10 @@ class Subagents:
             if error.reason == "not_found" and error.details.get("session_id") == session_id:
                 return pb.SendMessageToSessionResponse()
             raise
+        if (copy := sent.copies[0]).state == VETOED:
+            return pb.SendMessageToSessionResponse(
+                is_canceled=bool(copy.cancel_reason), cancel_reason=copy.cancel_reason
+            )
         return pb.SendMessageToSessionResponse(
             is_delivered=True,
             message_id=sent.message_id,

@@ -12,8 +12,10 @@ from hopline_rpc.principals import Principal
 
 from hopline_relay.domain.escalations import KIND_ANSWER
 from hopline_relay.domain.sources import SOURCES, name_in
-from hopline_relay.domain.values import WAKES, sibling
+from hopline_relay.domain.values import VETOED, WAKES, sibling
 from hopline_relay.drafts import Sent
+from hopline_relay.hooks.items import Words
+from hopline_relay.store import hooking
 from hopline_relay.store.escalating import options_of
 from hopline_relay.store.linked import Linked
 from hopline_relay.store.sql import Record
@@ -101,14 +103,18 @@ class Views:
     def message(self, reader: Principal, row: Record, copies: Sequence[Record]) -> message_pb2.Message:
         """Return a message with its deliveries."""
         own = self._stands_for(reader, row.from_id)
-        addressed = any(self._stands_for(reader, copy.recipient_id) for copy in copies)
+        to_reader = [copy for copy in copies if self._stands_for(reader, copy.recipient_id)]
+        addressed = bool(to_reader)
+        words = Words(row.body, row.subject, row.payload)
+        if addressed and not own:
+            words = _least(to_reader, words)
         message = message_pb2.Message(
             id=row.id,
             thread_id=row.thread_id,
             seq=row.seq,
-            subject=row.subject,
-            body=row.body,
-            payload_json=row.payload,
+            subject=words.subject,
+            body=words.text,
+            payload_json=words.payload,
             in_reply_to=row.in_reply_to,
             depth=row.depth,
             created_at=to_timestamp(row.created_at),
@@ -121,9 +127,15 @@ class Views:
             self.party(reader, row.from_kind, row.from_id, known=addressed or own, name=source_name(row))
         )
         for copy in copies:
+            vetoed = copy.state == VETOED
+            if vetoed and not (own or reader.kind == "user"):
+                continue  # that it did not get there is its sender's business
             party = self.party(reader, copy.recipient_kind, copy.recipient_id, known=own)
             message.to.append(party)
             delivery = message.deliveries.add(agent=party, state=DELIVERY_STATES[copy.state])
+            if vetoed:
+                delivery.cancel_reason = hooking.cancel_reason(copy.shaped)
+                delivery.is_canceled = bool(delivery.cancel_reason)
             if own or reader.kind == "user" or copy.recipient_id == reader.id:
                 delivery.session_id, delivery.turn_id = copy.session_id, copy.turn_id
         return message
@@ -136,6 +148,8 @@ class Views:
                 session_id=copy.session_id,
                 state=DELIVERY_STATES[copy.state],
                 turn_id=copy.turn_id,
+                is_canceled=bool(copy.cancel_reason),
+                cancel_reason=copy.cancel_reason,
             )
 
     def thread(
@@ -273,6 +287,17 @@ class Views:
 
 def _session_state(row: Record) -> str:
     return "closed" if row.closed else "busy" if row.running_turn_id else "idle"
+
+
+def _least(copies: Iterable[Record], words: Words) -> Words:
+    """Return what is shown to who stands for these recipients: as it is where one of them has it so."""
+    found = words
+    for copy in copies:
+        if copy.shaped is None:
+            return words
+        if found is words or not found.text:
+            found = hooking.words_for(copy.shaped, words)
+    return found
 
 
 def source_name(row: Record) -> str:

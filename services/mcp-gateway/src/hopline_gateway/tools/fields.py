@@ -41,6 +41,7 @@ CURSOR: Final[Json] = {
 }
 
 STRING: Final[Json] = {"type": "string"}
+STRING_OR_NULL: Final[Json] = {"type": ["string", "null"]}
 INTEGER: Final[Json] = {"type": "integer"}
 BOOLEAN: Final[Json] = {"type": "boolean"}
 OBJECT: Final[Json] = {"type": "object"}

@@ -55,12 +55,18 @@ async def reply(call: Call) -> Result:
 def _sent(
     message_id: str, thread_id: str, depth: int, deliveries: Iterable[message_pb2.Delivery], headline: str
 ) -> Result:
+    shown = [shapes.delivery(each) for each in deliveries]
+    kept = [each for each in shown if "cancel_reason" in each]
+    if kept:
+        # What a hook of the workspace keeps back is no error of the call.
+        why = "; ".join(f"{each['agent']}: {each['cancel_reason'] or 'nothing was left'}" for each in kept)
+        headline = f"{headline if message_id else 'Not sent.'} A hook kept it from {why}."
     return Result(
         {
-            "message_id": message_id,
-            "thread_id": thread_id,
+            "message_id": message_id or None,
+            "thread_id": thread_id or None,
             "depth": depth,
-            "deliveries": [shapes.delivery(each) for each in deliveries],
+            "deliveries": shown,
         },
         headline,
     )
@@ -93,7 +99,8 @@ async def read_inbox(call: Call) -> Result:
     return Result(found, headline)
 
 
-_SENT = {"message_id": fields.STRING, "deliveries": fields.OBJECTS}
+# The id is null where hooks of the workspace kept it from everybody.
+_SENT = {"message_id": fields.STRING_OR_NULL, "deliveries": fields.OBJECTS}
 
 TOOLS = (
     Tool(

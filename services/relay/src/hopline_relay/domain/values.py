@@ -56,6 +56,8 @@ MAX_CHILDREN: Final = 20
 # The call of a server tool, and its turn. Such a turn is never queued and never tried again, runs beside the
 # turns of its session, and its result is told to whoever called or, once that one has gone, to nobody.
 TOOL: Final = "tool"
+# The state of a delivery that a hook has kept from its recipient.
+VETOED: Final = "vetoed"
 
 
 @dataclass(frozen=True, slots=True)

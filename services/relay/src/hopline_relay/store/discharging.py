@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import bindparam, update
 
+from hopline_relay.domain.values import Fault
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import debts, deliveries
@@ -33,6 +34,8 @@ class Discharge:
     turn_id: str
     owed: bool
     ends: Ended | None
+    # Why its debt ends without an answer after all: a hook has kept it back.
+    withheld: Fault | None = None
 
 
 _ANSWER = Statement(
@@ -43,7 +46,7 @@ _ANSWER = Statement(
         deliveries.c.recipient_id == bindparam("recipient"),
         deliveries.c.state == bindparam("seen"),
     )
-    .values(state="answered", place=False)
+    .values(state=bindparam("new_state"), place=False)
 )
 _PAY = Statement(
     update(debts)
@@ -52,12 +55,19 @@ _PAY = Statement(
         debts.c.turn_id == bindparam("turn"),
         debts.c.state == "open",
     )
-    .values(state="answered", reply_message_id=bindparam("reply"))
+    .values(
+        state=bindparam("new_state"),
+        reply_message_id=bindparam("reply"),
+        error_code=bindparam("code"),
+        error_message=bindparam("words"),
+    )
 )
 
 
 def discharge(book: Book, each: Discharge) -> Record | None:
     """Mark the delivery answered, its debt paid, its turn ended; `RacedError` when one was not as seen.
+
+    An answer that was kept back leaves the delivery done, and the debt failed.
 
     Returns the turn that it ended, as it was before, if any.
     """
@@ -67,11 +77,20 @@ def discharge(book: Book, each: Discharge) -> Record | None:
         "message": each.message_id,
         "recipient": each.recipient_id,
         "seen": each.state,
+        "new_state": "answered" if each.withheld is None else "done",
     }
     if _ANSWER.run(connection, values) != 1:
         raise RacedError
     if each.owed:
-        paid = {"workspace": each.workspace_id, "turn": each.turn_id, "reply": each.reply_id}
+        fault = each.withheld
+        paid = {
+            "workspace": each.workspace_id,
+            "turn": each.turn_id,
+            "new_state": "answered" if fault is None else "failed",
+            "reply": each.reply_id,
+            "code": fault.code if fault is not None else "",
+            "words": fault.message if fault is not None else "",
+        }
         if _PAY.run(connection, paid) != 1:
             raise RacedError
     if each.ends is None:

@@ -11,6 +11,7 @@ from typing import Any
 from hopline_rpc.errors import HoplineError
 from sqlalchemy import bindparam, update
 
+from hopline_relay.domain.values import VETOED
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.outgoing import Outgoing
@@ -143,8 +144,8 @@ def _thread_row(book: Book, message: Outgoing) -> dict[str, Any]:
 
 def _participant_rows(message: Outgoing) -> list[dict[str, Any]]:
     # An agent may write to itself: in another session of its own.
-    sender = (message.sender.kind, message.sender.id)
-    parties = dict.fromkeys([sender, *((copy.kind, copy.id) for copy in message.copies)])
+    reached = [(copy.kind, copy.id) for copy in message.copies if copy.state != VETOED]
+    parties = dict.fromkeys([(message.sender.kind, message.sender.id), *reached])
     return [
         {
             "workspace_id": message.workspace_id,

@@ -124,7 +124,8 @@ def _requests(connection: Connection, names: Names, facts: Facts, now: float) ->
             key = (workspace_id, row.principal_id, row.request_id)
             if key in names.requests:
                 facts.requests[key] = row
-                names.messages.add((workspace_id, row.message_id))
+                if row.message_id:
+                    names.messages.add((workspace_id, row.message_id))
 
 
 def _awaited(connection: Connection, facts: Facts, running: Iterable[Key]) -> None:

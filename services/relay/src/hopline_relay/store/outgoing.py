@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hopline_relay.domain.values import Actor
+from hopline_relay.domain.values import VETOED, Actor
 from hopline_relay.held import Offer
+from hopline_relay.hooks.items import Note, Shaped
 from hopline_relay.store.sessions import SessionWish
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Start
@@ -22,6 +23,8 @@ class Copy:
     wish: SessionWish | None = None
     turn_id: str = ""
     place: bool = False
+    # What hooks have made of it, where that differs from what the message says.
+    shaped: Shaped | None = None
     # The place at which its turn may start at once.
     offer: Offer | None = None
     # Filled in; with a turn that has started, what the record says of it.
@@ -82,13 +85,15 @@ class Outgoing:
     own_end: SessionWish | None = None
     request_id: str = ""
     digest: bytes = b""
+    hook_generation: int = 0
+    # What the audit log says of its hooks, by recipient.
+    hook_notes: list[tuple[str, Note]] = field(default_factory=list)
     # Filled in.
     seq: int = 0
     ordinal: int = 0
     chain: str = ""
     # That chain, where a recipient is in it already and the policy warns of it.
     cycle: str = ""
-    hook_generation: int = 0
     # How many starts of subagents lead to what it starts: down the chain, and at least `sender_links` for the
     # start of one; more than `most_links` may not.
     subagent_links: int = 0
@@ -100,7 +105,7 @@ class Outgoing:
     def closes_cycle(self) -> bool:
         """Whether a recipient takes part already in the chain that this goes on with."""
         chain = self.chain.split(" ")
-        return any(copy.id in chain for copy in self.copies)
+        return any(copy.id in chain for copy in self.copies if copy.state != VETOED)
 
     @property
     def trace_id(self) -> str:

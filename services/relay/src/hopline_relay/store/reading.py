@@ -31,7 +31,9 @@ _MARKS = Statement(
     )
     .select_from(messages)
     # An outer join, so that no planner begins with the deliveries: a thread is small, they are not.
-    .outerjoin(deliveries, and_(*_COPIES, deliveries.c.recipient_kind == "agent"))
+    .outerjoin(
+        deliveries, and_(*_COPIES, deliveries.c.recipient_kind == "agent", deliveries.c.state != "vetoed")
+    )
     .where(
         messages.c.workspace_id == bindparam("workspace"),
         messages.c.thread_id.in_(bindparam("threads", expanding=True)),

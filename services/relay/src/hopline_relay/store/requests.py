@@ -39,7 +39,13 @@ def result_of(book: Book, principal: Principal, request_id: str, digest: bytes, 
 
 
 def request_row(
-    book: Book, workspace_id: str, principal_id: str, request_id: str, digest: bytes, message_id: str
+    book: Book,
+    workspace_id: str,
+    principal_id: str,
+    request_id: str,
+    digest: bytes,
+    message_id: str,
+    kept: str | None = None,
 ) -> dict[str, Any]:
     """Return the row by which a repeated request finds what it made."""
     return {
@@ -50,4 +56,5 @@ def request_row(
         "digest": digest,
         "message_id": message_id,
         "created_at": book.now,
+        "kept": kept,
     }

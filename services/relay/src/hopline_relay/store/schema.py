@@ -125,6 +125,8 @@ requests = Table(
     Column("digest", LargeBinary, nullable=False),
     _id("message_id"),
     Column("created_at", Float, nullable=False),
+    # Where hooks let nobody have it, and there is no message: JSON of whom it was to and why.
+    Column("kept", Text),
     sqlite_with_rowid=False,
 )
 
@@ -213,6 +215,9 @@ deliveries = Table(
     # True while the thread keeps a place for this recipient's first answer.
     Column("place", Boolean, nullable=False),
     Column("ordinal", BigInteger, nullable=False),
+    # JSON of what hooks have made of it for this recipient, where that is not what the message says: its
+    # words, or why it was kept back.
+    Column("shaped", Text),
     Index(
         "deliveries_session",
         "workspace_id",

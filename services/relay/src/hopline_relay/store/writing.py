@@ -12,8 +12,8 @@ from typing import Any
 
 from hopline_rpc.errors import HoplineError
 
-from hopline_relay.domain.values import TOOL, extend_chain
-from hopline_relay.store import children, entering, starting
+from hopline_relay.domain.values import TOOL, VETOED, extend_chain
+from hopline_relay.store import children, entering, hooking, starting
 from hopline_relay.store import sessions as session_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
@@ -58,7 +58,11 @@ def write(book: Book, outgoing: Sequence[Outgoing]) -> list[HoplineError | None]
     insert(connection, waits, [_wait_row(book, message, copy) for message, copy in queued if message.wait_id])
     insert(connection, requests, [_request_row(book, message) for message in written if message.request_id])
     for message, copy in pairs:
-        _note(book, message, copy)
+        if copy.state != VETOED:
+            _note(book, message, copy)
+    for message in written:
+        if message.hook_notes:
+            hooking.note(book, message)
     starting.begin(book, [copy.start for _, copy in queued if copy.start is not None])
     _keep(book, queued, turn_rows)
     return refused
@@ -93,7 +97,7 @@ def _inherit(book: Book, outgoing: Sequence[Outgoing]) -> None:
         cause = found.get((message.workspace_id, message.chain_turn_id))
         if cause is not None:
             message.chain = cause.chain
-            message.hook_generation = cause.hook_generation
+            message.hook_generation = max(message.hook_generation, cause.hook_generation)
         calling = found.get((message.workspace_id, _called_from(message)))
         if calling is not None:
             message.subagent_links = calling.subagent_links
@@ -169,6 +173,7 @@ def _delivery_row(message: Outgoing, copy: Copy) -> dict[str, Any]:
         "state": copy.state if copy.start is None else copy.start.delivery,
         "place": copy.place,
         "ordinal": copy.ordinal,
+        "shaped": hooking.written(copy.shaped),
     }
 
 
