@@ -129,6 +129,12 @@ def test_each_member_gets_a_token_file_of_its_own_once(
     hopline("crew", "apply", file, "--tokens-dir", str(folder))
     again = [each.read_text().strip() for each in files]
     assert (again[0] != tokens[0], again[1]) == (True, tokens[1])
+    hopline("agent", "delete", made["members"][1]["slug"])
+    hopline("crew", "apply", file, "--tokens-dir", str(folder))
+    assert files[1].read_text().strip() not in (tokens[1], again[0]), "that of the agent made again"
+    files[1].write_text("no token")
+    hopline("crew", "apply", file, "--tokens-dir", str(folder))
+    assert files[1].read_text().startswith("hpl_a_")
     hopline("crew", "apply", write(tmp_path, name, {"key": "a"}), "--tokens-dir", str(folder))
     assert [each.exists() for each in files] == [True, False]
     blocked = hopline("crew", "apply", file, "--tokens-dir", str(files[0] / "x"))

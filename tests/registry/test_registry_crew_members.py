@@ -255,6 +255,7 @@ async def test_an_owner_without_a_role_any_more_may_still_change_and_delete_what
     assert (await refusal(apply(alice, CrewMember(key="more")))).reason == "permission_denied"
     await alice.crews.DeleteMember(DeleteMemberRequest(crew="research", key="lead"))
     assert {each.parent_agent_id for each in (await crew(alice)).values()} == {""}
+    assert len((await alice.crews.DeleteCrew(DeleteCrewRequest(crew="research"))).agents) == 2
 
 
 async def test_an_agents_definition_says_which_crew_it_is_of(rig: Rig) -> None:

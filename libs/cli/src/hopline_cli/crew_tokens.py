@@ -1,6 +1,6 @@
 """A folder with a token file for each member of a crew: `SLUG.token`, for its owner alone.
 
-What is there already stays; so a second run, or one after an interruption, makes what is missing only.
+What is there and in use stays; so a second run, or one after an interruption, makes what is missing only.
 """
 
 from __future__ import annotations
@@ -36,14 +36,30 @@ async def keep(mesh: Mesh, folder: Path, members: list[dict[str, Any]]) -> None:
             file.unlink(missing_ok=True)
             continue
         each["token_file"] = str(file)
-        if not file.exists():
-            await _mint(mesh, file, each["id"])
+        try:
+            held = file.read_text(encoding="utf-8").strip() if file.exists() else None
+        except (OSError, UnicodeDecodeError) as error:
+            text = f"{file} cannot be read: {why(error)}; move it away and run it again"
+            raise HoplineError("failed_precondition", text) from None
+        if held is None or not await _is_of(mesh, held, each["id"]):
+            await _mint(mesh, file, each["id"], replace=held is not None)
 
 
-async def _mint(mesh: Mesh, file: Path, agent_id: str) -> None:
+async def _is_of(mesh: Mesh, token: str, agent_id: str) -> bool:
+    """Tell whether a token is this agent's and in use: one that was deleted and made again has another."""
+    try:
+        found = await mesh.identities.Authenticate(pb.AuthenticateRequest(token=token))
+    except HoplineError as error:
+        if error.reason != "unauthenticated":
+            raise
+        return False
+    return found.principal_id == agent_id
+
+
+async def _mint(mesh: Mesh, file: Path, agent_id: str, *, replace: bool) -> None:
     made = await mesh.identities.CreateToken(pb.CreateTokenRequest(agent=agent_id, name="crew"))
     try:
-        kept = _write(file, made.token)
+        kept = _write(file, made.token, replace=replace)
     except OSError as error:
         await _give_back(mesh, made.info.id)
         text = f"{file} cannot be written: {why(error)}; the crew is there, run it again for the tokens"
@@ -56,12 +72,15 @@ async def _give_back(mesh: Mesh, token_id: str) -> None:
     await mesh.identities.RevokeToken(pb.RevokeTokenRequest(token_id=token_id))
 
 
-def _write(file: Path, token: str) -> bool:
+def _write(file: Path, token: str, *, replace: bool) -> bool:
     """Write a token as a whole or not at all; False where somebody else has been quicker."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         write_private(draft, token + "\n")
-        os.link(draft, file)
+        if replace:
+            draft.replace(file)
+        else:
+            os.link(draft, file)
     except FileExistsError:
         return False
     finally:

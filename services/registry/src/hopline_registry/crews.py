@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hopline_directory import ADMIN, OPERATOR, VIEWER, AgentRecord, needs_role
+from hopline_directory import ADMIN, OPERATOR, VIEWER, AgentRecord
 from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.faults import point
 from hopline_rpc.principals import Principal
@@ -14,7 +14,7 @@ from hopline_registry import members
 from hopline_registry.access import AgentAccess, user_for
 from hopline_registry.core import Core, Tx
 from hopline_registry.crew_plans import Order, Plan, apply
-from hopline_registry.domain.agents import Scope
+from hopline_registry.domain.agents import Scope, scope_of
 from hopline_registry.domain.names import name_problem
 
 
@@ -71,21 +71,40 @@ class Crews:
         return await self._core.write(caller, op)
 
     async def members(self, caller: Principal, crew: CrewName) -> Sequence[AgentRecord]:
-        """Return the members that the caller may see, in order of key."""
-        return await self._core.look(caller, lambda tx: _seen(tx, crew))
+        """Return the members that the caller may see, in order of key; nobody is `not_found`.
+
+        Looked for among these alone: a look at a crew that is hidden would show in the time.
+        """
+        scope = await self._core.look(caller, crew.scope)
+        visible = self._core.directory.for_person(caller, VIEWER).ordered
+        found = [agent for agent in visible if agent.crew == crew.name and scope_of(agent) == scope]
+        if not found:
+            raise HoplineError("not_found", f"there is no crew {crew.name!r}", details={"crew": crew.name})
+        return sorted(found, key=lambda each: (each.key, each.id))
 
     async def update_member(
         self, caller: Principal, crew: CrewName, key: str, wish: AgentRecord, names: Iterable[str]
     ) -> AgentRecord:
         """Take the named fields from `wish`, which have been checked one by one."""
-        wanted = tuple(names)
-        return await self._core.write(
-            caller, lambda tx: members.update(tx, _member(tx, crew, key), wish, wanted)
-        )
+        wanted, agent_id = tuple(names), await self._member(caller, crew, key)
+
+        def op(tx: Tx) -> AgentRecord:
+            return members.update(tx, AgentAccess(tx).agent(agent_id, ADMIN), wish, wanted)
+
+        return await self._core.write(caller, op)
 
     async def delete_member(self, caller: Principal, crew: CrewName, key: str) -> None:
         """Delete a member."""
-        await self._core.write(caller, lambda tx: members.remove(tx, _member(tx, crew, key)))
+        agent_id = await self._member(caller, crew, key)
+        await self._core.write(caller, lambda tx: members.remove(tx, AgentAccess(tx).agent(agent_id, ADMIN)))
+
+    async def _member(self, caller: Principal, crew: CrewName, key: str) -> str:
+        """Return the id of a member that the caller may see."""
+        found = next((each for each in await self.members(caller, crew) if each.key == key), None)
+        if found is None:
+            text = f"the crew {crew.name!r} has no member {key!r}"
+            raise HoplineError("not_found", text, details={"crew": crew.name, "key": key})
+        return found.id
 
     async def list(self, caller: Principal) -> Sequence[CrewShown]:
         """Return the crews of which the caller may see a member, in order of name and owner."""
@@ -102,15 +121,19 @@ class Crews:
 
     async def delete(self, caller: Principal, crew: CrewName) -> Sequence[AgentRecord]:
         """Delete all members of a crew, or none."""
+        await self.members(caller, crew)
 
         def op(tx: Tx) -> Sequence[AgentRecord]:
-            _seen(tx, crew)
-            scope = _own(tx, crew)
+            scope = crew.scope(tx)
+            if scope.owner_id != tx.actor.id:
+                tx.require(ADMIN)
             found = sorted(members.members_of(tx, scope), key=lambda each: each.key)
             # The lead last: nobody becomes an orphan who is deleted anyway.
             for agent in sorted(found, key=lambda each: not each.parent_agent_id):
                 members.remove(tx, agent)
-            tx.changed(scope.workspace_id, "crew.deleted", {"crew": crew.name, "owner": scope.owner_id})
+            if found:
+                details = {"crew": crew.name, "owner": scope.owner_id}
+                tx.changed(scope.workspace_id, "crew.deleted", details)
             return found
 
         return await self._core.write(caller, op)
@@ -129,24 +152,3 @@ def _own(tx: Tx, crew: CrewName) -> Scope:
     scope = crew.scope(tx)
     tx.require(OPERATOR if scope.owner_id == tx.actor.id else ADMIN)
     return scope
-
-
-def _seen(tx: Tx, crew: CrewName) -> Sequence[AgentRecord]:
-    """Return the members that the actor may see, in order of key; nobody is `not_found`."""
-    access = AgentAccess(tx)
-    there = members.members_of(tx, crew.scope(tx))
-    found = [each for each in there if access.role_on(each) >= VIEWER]
-    if not found:
-        raise HoplineError("not_found", f"there is no crew {crew.name!r}", details={"crew": crew.name})
-    return sorted(found, key=lambda each: (each.key, each.id))
-
-
-def _member(tx: Tx, crew: CrewName, key: str) -> AgentRecord:
-    """Return a member that the actor may change."""
-    found = next((each for each in _seen(tx, crew) if each.key == key), None)
-    if found is None:
-        text = f"the crew {crew.name!r} has no member {key!r}"
-        raise HoplineError("not_found", text, details={"crew": crew.name, "key": key})
-    if AgentAccess(tx).role_on(found) < ADMIN:
-        raise needs_role(ADMIN, f"the agent {found.slug!r}")
-    return found

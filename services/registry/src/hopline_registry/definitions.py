@@ -234,8 +234,9 @@ class Definition:
             raise invalid("agent.key", problem)
         if agent.plugin_id and not fresh:
             raise invalid("agent.key", "does not change: by it the agent's plugin knows it again")
-        there = rows.agents_with(self._tx.conn, agent.workspace_id, key=agent.key)
-        if any(each.id != agent.id and scope_of(each) == scope_of(agent) for each in there):
+        alike = scope_of(agent).columns
+        there = rows.agents_with(self._tx.conn, agent.workspace_id, key=agent.key, **alike)
+        if any(each.id != agent.id for each in there):
             raise HoplineError(
                 "failed_precondition",
                 f"the key {agent.key!r} is taken by another agent of the same owner; choose another",

@@ -20,14 +20,12 @@ from hopline_registry.tokens import revoke
 
 def members_of(tx: Tx, scope: Scope) -> Sequence[AgentRecord]:
     """Return the agents of a scope, in order of slug."""
-    whose = {"plugin_id": scope.plugin_id} if scope.plugin_id else {"owner_id": scope.owner_id}
-    values = {"plugin_id": "", "crew": scope.crew, **whose}
-    return rows.agents_with(tx.conn, scope.workspace_id, **values)
+    return rows.agents_with(tx.conn, scope.workspace_id, **scope.columns)
 
 
 def with_key(tx: Tx, scope: Scope, key: str) -> AgentRecord | None:
     """Return the agent of a scope that has a key; of several, which older ones may be, the oldest."""
-    found = [each for each in members_of(tx, scope) if each.key == key]
+    found = rows.agents_with(tx.conn, scope.workspace_id, key=key, **scope.columns)
     return min(found, key=lambda each: (each.created_at, each.id), default=None)
 
 

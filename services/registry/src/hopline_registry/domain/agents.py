@@ -58,6 +58,13 @@ class Scope:
     plugin_id: str = ""
     crew: str = ""
 
+    @property
+    def columns(self) -> dict[str, str | bool]:
+        """What agents of it have in common, by column."""
+        if self.plugin_id:
+            return {"plugin_id": self.plugin_id}
+        return {"owner_id": self.owner_id, "plugin_id": "", "crew": self.crew}
+
 
 def scope_of(agent: AgentRecord) -> Scope:
     """Return the scope in which an agent's key is unique."""
