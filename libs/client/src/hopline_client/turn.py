@@ -116,6 +116,10 @@ class Turn:
         self.continued = start.continued
         self.soul = start.soul
         self.instructions = start.instructions
+        # Both in one, as the workspace's hooks have left them: what belongs into a model's system prompt.
+        self.system_prompt = start.system_prompt or "\n\n".join(
+            part for part in (start.soul, start.instructions) if part
+        )
         self.model_id = start.model_id
         self.thinking_level = start.thinking_level
         # What becomes of what the agent writes: `implicit`, `auto` or `all`.

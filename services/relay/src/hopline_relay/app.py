@@ -51,6 +51,8 @@ from hopline_relay.hold_views import HoldViews
 from hopline_relay.holding import Holding
 from hopline_relay.hooks.handing import Handing, ask_plugin
 from hopline_relay.hooks.messages import MessageHooks
+from hopline_relay.hooks.noting import Notes
+from hopline_relay.hooks.prompts import PromptHooks
 from hopline_relay.hooks.runner import Hooks
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
@@ -173,6 +175,9 @@ class Relay:
         claims = Claims(journal, directory, admission, endings, signals, clock)
         self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
         self.dispatcher = dispatcher = Dispatcher(turns, directory, clock)
+        notes = Notes(journal)
+        self.hooks.on_changed = notes.changed
+        dispatcher.prompts = PromptHooks(self.hooks, directory, notes, ids, clock)
         self.inbox = inbox = Inbox(journal, directory, admission, endings, claims, signals, inboxes, clock)
         slots, views, pager = Slots(admission, signals, clock), Views(directory), Pager()
         self._tool_runs = runs = ToolRuns(journal, dispatcher, endings, cancels, waits, views, clock)

@@ -26,6 +26,7 @@ from hopline_rpc.principals import Principal
 from hopline_relay.domain.prompt import Inbound, prompt
 from hopline_relay.domain.sources import SOURCES
 from hopline_relay.held import Known, ToolRun
+from hopline_relay.hooks.prompts import PromptHooks
 from hopline_relay.tool_schemas import Tool
 from hopline_relay.turns import ClaimedTurn, ClaimWish, Held, Turns
 
@@ -60,13 +61,17 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class Holding:
-    """A turn in a worker's hands. `ours` is False once it was cancelled, lost or moved elsewhere."""
+    """A turn in a worker's hands. `ours` is False once it was cancelled, lost or moved elsewhere.
+
+    `starting`: its worker has not been sent it yet, because hooks look at its system prompt.
+    """
 
     attempt: int
     known: Known | None = None
     ours: bool = True
     accepted: bool = False
     ending: bool = False
+    starting: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +130,8 @@ class Dispatcher:
         self._marked: dict[str, dict[str, None]] = {}
         self._news = asyncio.Event()
         self.draining = False
+        # What hooks make of system prompts; set by whoever has hooks.
+        self.prompts: PromptHooks | None = None
         # Ends the call of a tool at its worker; False for any other turn.
         self.stop_tool: Callable[[str], bool] = lambda turn_id: False
         self._handing = 0
@@ -196,6 +203,9 @@ class Dispatcher:
         others.remove(attachment)
         if not others:
             del self._agents[attachment.key]
+        unsent = [Held(key, each.attempt) for key, each in attachment.held.items() if each.starting]
+        if unsent:
+            self.give_back(attachment, unsent)
         held = attachment.still_held()
         attachment.held.clear()
         if held:
@@ -375,13 +385,28 @@ class Dispatcher:
             if attachment not in self._agents.get(attachment.key, ()):
                 unreachable.setdefault(attachment, []).append(turn.held)
             elif turn.held not in canceled:
-                attachment.held[turn.turn_id] = Holding(turn.attempt, turn.known)
-                attachment.sink.send(RelayItem(start=self._start_turn(turn, attachment, now)))
+                holding = attachment.held[turn.turn_id] = Holding(turn.attempt, turn.known)
+                start = self._start_turn(turn, attachment, now)
+                if self.prompts is not None and self.prompts.concern(turn.workspace_id):
+                    holding.starting = True
+                    self.spawn(self._start_shaped(self.prompts, turn, attachment, start))
+                else:
+                    attachment.sink.send(RelayItem(start=start))
         point("relay.dispatched")
         for attachment, held in unreachable.items():
             self.give_back(attachment, held)
         # Who got all it asked for may have more waiting; who got less has nothing to claim now.
         self.wake({wish.attachment.key for wish in wishes if taken.get(wish.attachment, 0) >= wish.capacity})
+
+    async def _start_shaped(
+        self, prompts: PromptHooks, turn: ClaimedTurn, attachment: Attachment, start: StartTurn
+    ) -> None:
+        """Start a turn once hooks have seen its system prompt, unless it is its worker's no more by then."""
+        holding = attachment.held[turn.turn_id]
+        start.system_prompt = await prompts.shape(turn)
+        if attachment.held.get(turn.turn_id) is holding and holding.starting:
+            holding.starting = False
+            attachment.sink.send(RelayItem(start=start))
 
     def _start_turn(self, turn: ClaimedTurn, attachment: Attachment, now: float) -> StartTurn:
         agent = self._directory.agent(turn.workspace_id, turn.agent_id)
@@ -415,6 +440,11 @@ class Dispatcher:
     def _stop(self, attachment: Attachment, held: Held, reason: str) -> None:
         holding = attachment.held.get(held.turn_id)
         if holding is None or holding.attempt != held.attempt or holding.ending or not holding.ours:
+            return
+        if holding.starting:
+            # Its worker has never heard of it.
+            holding.ours = holding.starting = False
+            self.ended(attachment, held.turn_id)
             return
         # Its room stays taken until the worker says that it has stopped.
         holding.ours = False

@@ -106,8 +106,8 @@ def message(turn: tunnel_pb2.StartTurn) -> dict[str, Any]:
 
 
 def system(turn: tunnel_pb2.StartTurn) -> str:
-    """Return what belongs into a model's system prompt: persona, then instructions."""
-    return "\n\n".join(part for part in (turn.soul, turn.instructions) if part)
+    """Return what belongs into a model's system prompt: persona and instructions, as hooks left them."""
+    return turn.system_prompt or "\n\n".join(part for part in (turn.soul, turn.instructions) if part)
 
 
 def body(turn: tunnel_pb2.StartTurn) -> str:

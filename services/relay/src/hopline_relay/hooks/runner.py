@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from hopline.hooks.v1.hook_pb2 import HookContext
 from hopline.registry.v1.visibility_pb2 import Change as RegistryChange
@@ -24,6 +24,7 @@ from hopline_relay.hooks.items import (
     BUILT_IN,
     FAIL_CLOSED,
     KINDS,
+    SYSTEM_PROMPT,
     Item,
     Note,
     Shaped,
@@ -33,9 +34,9 @@ from hopline_relay.hooks.items import (
 
 log = logging.getLogger("hopline.relay.hooks")
 
+T = TypeVar("T")
+
 HOOK_SECONDS: Final = 2.0
-# Items on their way through hooks at once; more wait for nothing: they are refused as `overloaded`.
-MOST_AT_ONCE: Final = 1024
 
 Call = Callable[[PluginRecord, str, Any, float], Awaitable[Any]]
 """Calls a method of a plugin's HookService, for so many seconds at most; raises whatever goes wrong."""
@@ -128,7 +129,8 @@ class Hooks:
             try:
                 verdict = await self._ask(point, item, words)
             except HookFailedError as error:
-                closed = point.hook.fail_mode == FAIL_CLOSED
+                # There is nothing to cancel of a system prompt: no hook keeps a turn from starting.
+                closed = point.hook.fail_mode == FAIL_CLOSED and item.kind != SYSTEM_PROMPT
                 if closed or not isinstance(error, LeftAloneError):
                     notes.append(Note(item.kind, plugin.id, plugin.name, "failed", str(error)))
                 if closed:
@@ -147,12 +149,12 @@ class Hooks:
         if not breaker.begin(self._clock.monotonic()):
             raise LeftAloneError("it failed before and is left alone for a while")
         try:
-            verdict = await self._within(self._asked(point.plugin, item, words))
+            verdict = await within(self._clock, HOOK_SECONDS, self._asked(point.plugin, item, words))
         except asyncio.CancelledError:
             breaker.let_go()
             raise
         except Exception as error:
-            why = _words_of(error)
+            why = _late() if isinstance(error, TimeoutError) else _words_of(error)
             self._tell(point, breaker.failed(self._clock.monotonic()), why)
             raise HookFailedError(why) from None
         self._tell(point, breaker.worked(), "")
@@ -163,25 +165,6 @@ class Hooks:
         request = item.request(plugin, context, words)
         response = await self.call(plugin, contract.METHODS[item.kind], request, HOOK_SECONDS)
         return contract.read(item, words, response)
-
-    async def _within(self, asked: Awaitable[Verdict]) -> Verdict:
-        """Await an answer for 2 s; one that comes later, or never, is nobody's any more."""
-        task: asyncio.Future[Any] = asyncio.ensure_future(asked)
-        over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        alarm = self._clock.call_later(HOOK_SECONDS, lambda: None if over.done() else over.set_result(None))
-        try:
-            await asyncio.wait({task, over}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise HookFailedError(f"it did not answer within {HOOK_SECONDS:g} s")
-            if task.cancelled():
-                raise HookFailedError("the call was called off")
-            verdict: Verdict = task.result()
-            return verdict
-        finally:
-            alarm.cancel()
-            if not task.done():
-                task.cancel()
-                task.add_done_callback(lambda late: None if late.cancelled() else late.exception())
 
     def _tell(self, point: Point, change: Change, why: str) -> None:
         if change:
@@ -195,6 +178,28 @@ class Hooks:
             if plugin.endpoint
             for hook in plugin.hooks
         ]
+
+
+async def within(clock: Clock, seconds: float, asked: Coroutine[Any, Any, T]) -> T:
+    """Await an answer for so long, else `TimeoutError`; one that comes later is nobody's any more."""
+    task: asyncio.Task[T] = asyncio.ensure_future(asked)
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    alarm = clock.call_later(seconds, lambda: None if over.done() else over.set_result(None))
+    waiting: set[asyncio.Future[Any]] = {task, over}
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done() or task.cancelled():
+            raise TimeoutError
+        return task.result()
+    finally:
+        alarm.cancel()
+        if not task.done():
+            task.cancel()
+            task.add_done_callback(lambda late: None if late.cancelled() else late.exception())
+
+
+def _late() -> str:
+    return f"it did not answer within {HOOK_SECONDS:g} s"
 
 
 async def _nobody(plugin: PluginRecord, method: str, request: Any, seconds: float) -> Any:
