@@ -26,6 +26,7 @@ NEEDED = {
     "hopline.relay.v1.DelegationService",
     "hopline.relay.v1.EscalationService",
     "hopline.relay.v1.MessageService",
+    "hopline.relay.v1.PluginSessionService",
     "hopline.relay.v1.PluginToolService",
     "hopline.relay.v1.ScheduleService",
     "hopline.relay.v1.SessionService",

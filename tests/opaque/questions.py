@@ -24,6 +24,9 @@ _AGENTS = {"agent", "agent_ref", "agent_id", "agents", "to"}
 _THINGS = {
     "session_id": "session_id",
     "caller_session_id": "session_id",
+    "to_session_id": "session_id",
+    "peer_session_id": "session_id",
+    "of_session_id": "session_id",
     "opened_by_session_id": "session_id",
     "thread_id": "thread_id",
     "message_id": "message_id",

@@ -6,6 +6,7 @@ from typing import Any
 
 from hopline.registry.v1 import plugin_pb2 as pb
 from hopline.registry.v1.plugin_pb2_grpc import PluginServiceStub
+from hopline.relay.v1.plugin_session_pb2_grpc import PluginSessionServiceStub
 from hopline.relay.v1.plugin_tool_pb2_grpc import PluginToolServiceStub
 
 from tests.support.extension_server import ExtensionServer
@@ -16,6 +17,11 @@ ALL = ("session", "todo.read", "todo.write", "notify.write")
 
 class Plugin(Caller):
     """An installed plugin, as whoever holds its token."""
+
+    @property
+    def chat(self) -> Any:
+        """PluginSessionService."""
+        return PluginSessionServiceStub(self._channel("relay"))
 
 
 def plugin_service(caller: Caller) -> Any:

@@ -146,5 +146,6 @@ def _back(
         traceparent=traceparent,
         copies=[copy],
         queue_seconds=queue_seconds,
-        hook_generation=hook_generation,
+        # What comes back is no fresh event: it is as far from one as what it ends.
+        hook_generation=max(hook_generation, asked.hook_generation),
     )

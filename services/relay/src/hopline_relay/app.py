@@ -14,6 +14,7 @@ from hopline.relay.v1.delegation_pb2_grpc import add_DelegationServiceServicer_t
 from hopline.relay.v1.draft_pb2_grpc import add_DraftServiceServicer_to_server
 from hopline.relay.v1.escalation_pb2_grpc import add_EscalationServiceServicer_to_server
 from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_server
+from hopline.relay.v1.plugin_session_pb2_grpc import add_PluginSessionServiceServicer_to_server
 from hopline.relay.v1.plugin_tool_pb2_grpc import add_PluginToolServiceServicer_to_server
 from hopline.relay.v1.schedule_pb2_grpc import add_ScheduleServiceServicer_to_server
 from hopline.relay.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
@@ -60,7 +61,10 @@ from hopline_relay.mesh_wakes import MeshWakes
 from hopline_relay.outbox import Outbox
 from hopline_relay.owner_notices import Addresses, EscalationNotices, RootNotices, WakeFailedNotices
 from hopline_relay.owners import Owners
+from hopline_relay.plugins.acting import Acting
 from hopline_relay.plugins.calling import PluginCalls
+from hopline_relay.plugins.chats import Chats
+from hopline_relay.plugins.commands import Commands
 from hopline_relay.plugins.contributed import Contributed
 from hopline_relay.plugins.events import PluginEvents
 from hopline_relay.plugins.grants import Grants
@@ -82,6 +86,7 @@ from hopline_relay.servicers.delegations import DelegationHandlers, DelegationSe
 from hopline_relay.servicers.drafts import DraftServicer
 from hopline_relay.servicers.escalations import EscalationServicer
 from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
+from hopline_relay.servicers.plugin_sessions import PluginSessionServicer
 from hopline_relay.servicers.plugin_tools import PluginToolServicer
 from hopline_relay.servicers.schedules import ScheduleServicer
 from hopline_relay.servicers.sessions import SessionServicer
@@ -214,12 +219,12 @@ class Relay:
         self.retention = Retention(journal, directory, clock)
 
         self._tools = tools = Tools(journal, sends, asks, waits, slots, cancels, runs, views, ids, clock)
-        subagents = Subagents(journal, directory, sends, inbox, views)
+        self._subagents = subagents = Subagents(journal, directory, sends, inbox, views)
         self._closings = Closings(journal, directory, cancels, inbox)
         delegation = DelegationHandlers(subagents, self._closings)
         to_human = ToHuman(journal, directory, sends, endings, inboxes, hold_views)
         self.handlers = MessageHandlers(
-            sends, asks, questions, inbox, tools, offers, delegation, to_human, views
+            sends, asks, questions, inbox, tools, offers, delegation, to_human, views, self.grants
         )
         self.server = self._open_server(settings, ids)
         self._tunnels = self._open_tunnels(ids)
@@ -348,10 +353,10 @@ class Relay:
             MessageServicer(self.handlers, Threads(journal, directory, inbox, views, pager, self._clock)),
         )
         hold_views = HoldViews(journal, views, self._clock)
-        sessions = Sessions(
+        self._sessions = sessions = Sessions(
             journal, directory, inbox, self.turns, self.refusals, views, hold_views, pager, self._clock
         )
-        server.add(add_SessionServiceServicer_to_server, SessionServicer(sessions, asks))
+        server.add(add_SessionServiceServicer_to_server, SessionServicer(sessions, asks, Commands(directory)))
         roots = Roots(journal, directory, self.admission, self.outbox, views, pager, ids)
         self.refusals.on_exhausted = roots.exhausted
         self.mesh_wakes.on_exhausted = roots.exhausted
@@ -385,6 +390,9 @@ class Relay:
             self.journal, self.directory, self.inbox, self.plugin_calls, self.grants, ids, self._clock
         )
         self.server.add(add_PluginToolServiceServicer_to_server, PluginToolServicer(contributed))
+        acting = Acting(self.journal, self.directory, self.grants, self.refusals)
+        chats = Chats(acting, self._subagents, self._sessions, self._sends)
+        self.server.add(add_PluginSessionServiceServicer_to_server, PluginSessionServicer(chats))
 
     async def start(self) -> None:
         """Take over what an earlier process has left, then begin to work."""

@@ -59,6 +59,9 @@ def named(directory: Directory, workspace_id: str, kind: str, identifier: str) -
     if kind == "agent":
         agent = directory.agent(workspace_id, identifier)
         return Actor(kind, identifier) if agent is None else acting(directory, agent)
+    if kind == "plugin":
+        plugin = directory.plugin(workspace_id, identifier)
+        return Actor(kind, identifier, plugin.name if plugin is not None else "")
     user = directory.user(workspace_id, identifier)
     return Actor(kind, identifier, user.name if user is not None else "")
 

@@ -19,7 +19,7 @@ from hopline_rpc.principals import Principal
 from hopline_relay.admission import Admission, requeued_item
 from hopline_relay.domain.batches import gather, rides
 from hopline_relay.domain.sources import SOURCES
-from hopline_relay.domain.values import ANSWERS, LEASE_SECONDS, WAKES, Fault
+from hopline_relay.domain.values import ANSWERS, LEASE_SECONDS, POST, WAKES, Fault
 from hopline_relay.endings import Ending, Endings
 from hopline_relay.finding import Found, find
 from hopline_relay.held import ClaimedTurn, ClaimWish, Known
@@ -339,6 +339,12 @@ def may_still(
         agent = directory.agent(row.workspace_id, row.agent_id)
         person = authors.get((row.workspace_id, message.from_id), message.from_id)
         return agent is not None and directory.role_on_agent(person, agent) >= OPERATOR
+    if message.from_kind == "plugin":
+        plugin = directory.plugin(row.workspace_id, message.from_id)
+        agent = directory.agent(row.workspace_id, row.agent_id)
+        # Into a session that it was handed it may say something whoever runs it.
+        own = message.kind == POST or (agent is not None and agent.plugin_id == message.from_id)
+        return plugin is not None and plugin.is_confirmed and own
     sender = Principal(kind="agent", id=message.from_id, workspace_id=row.workspace_id)
     if message.from_id == row.agent_id:
         return directory.may_start(sender)  # to a copy of itself, or into another session of its own

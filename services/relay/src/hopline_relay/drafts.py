@@ -10,6 +10,7 @@ from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
 
+from hopline_relay.domain.handing import Standing
 from hopline_relay.domain.holds import Reasons
 from hopline_relay.domain.sources import Firing, Source
 from hopline_relay.domain.values import REPORT, Fault
@@ -56,12 +57,19 @@ class Draft:
     closed: bool = False
     # Who speaks where it is not the principal but something that the principal has set up.
     source: Source | None = None
+    # A person's command to the agent of a plugin: its name, and what was said to whom.
+    command: str = ""
+    as_given: tuple[str, str] = ("", "")
+    # The plugin that says it in the name of an agent in whose session it acts; and at what whatever a plugin
+    # says counts, by itself or in an agent's name.
+    plugin: Principal | None = None
+    handed: Standing | None = None
+    # How many reactions of plugins it is away from what began it, where more than its turn is.
+    hook_generation: int = 0
     # The time of a schedule that is taken with it.
     firing: Firing | None = None
     # A reply of a lead to the person who prompted it, which is kept as a draft where it may not go out yet.
     to_human: bool = False
-    # How many reactions of plugins it is away from what began it, where more than its turn is.
-    hook_generation: int = 0
     # Filled in where there are hooks: what they have made of it for each recipient, by id.
     shaped: Mapping[str, Shaped] | None = None
     # Filled in by an ask: the chain in which its recipient took part already.
@@ -74,17 +82,23 @@ class Draft:
         return self.principal if self.source is None else replace(self.principal, id=self.source.id)
 
     @property
+    def blamed(self) -> Principal:
+        """Whose refusals are counted and noted."""
+        return self.speaker if self.plugin is None else self.plugin
+
+    @property
     def digest(self) -> bytes:
         """What tells the same content from another; where the call comes from is not part of it."""
         if not self._digest:
             # None of the parts holds a NUL.
+            to, text = ((self.as_given[0],), self.as_given[1]) if self.command else (self.to, self.text)
             content = "\0".join(
                 (
                     self.kind,
-                    str(len(self.to)),
-                    *self.to,
-                    self.text,
-                    self.subject,
+                    str(len(to)),
+                    *to,
+                    text,
+                    self.subject if not self.command else "",
                     self.payload,
                     self.thread_id,
                     self.session_id,

@@ -8,7 +8,7 @@ from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.principals import Principal
 
 from hopline_relay.callers import Standing, no_session
-from hopline_relay.domain.values import PEER
+from hopline_relay.domain.values import PEER, POST
 from hopline_relay.drafts import Draft
 from hopline_relay.store.facts import Facts
 from hopline_relay.store.sql import Record
@@ -18,7 +18,7 @@ def is_owed(draft: Draft) -> bool:
     """Tell whether an answer is owed for what a draft says."""
     if draft.kind == PEER:
         return draft.standing
-    return draft.kind != "message" and not draft.fire_and_forget
+    return draft.kind not in ("message", POST) and not draft.fire_and_forget
 
 
 def itself(directory: Directory, principal: Principal, own: AgentRecord | None) -> AgentRecord:

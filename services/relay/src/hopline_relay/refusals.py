@@ -113,7 +113,7 @@ class Refusals:
             details["to"] = list(draft.to)
         refusal = _Refusal(
             "message.refused",
-            draft.speaker,
+            draft.blamed,
             error,
             _target(draft, error),
             details,

@@ -85,6 +85,7 @@ class Replies:
             queue_seconds=policy.queue_seconds,
             request_id=draft.request_id,
             digest=draft.digest if draft.request_id else b"",
+            # It is no fresh event: it is as far from one as what it comes from.
             hook_generation=max(
                 draft.hook_generation,
                 serving.hook_generation if serving is not None else asked.hook_generation,
@@ -132,8 +133,8 @@ class Replies:
             raise HoplineError(
                 "failed_precondition", "this is a notice of the mesh itself; there is nobody to answer"
             )
-        if asked.from_kind in SOURCES:
-            return  # it is for the record, and for a delivery that waits
+        if asked.from_kind in SOURCES or asked.from_kind == "plugin":
+            return  # it is for the record, and for a call that waits
         if asked.from_kind == "user":
             if self._directory.user(principal.workspace_id, asked.from_id) is None:
                 raise _sender_gone()

@@ -113,7 +113,7 @@ class Sends:
 
     def enqueue(self, draft: Draft) -> asyncio.Future[Sent]:
         """Queue a draft, and return the future of what is on disk then; raises what is refused at once."""
-        self._refusals.check(draft.speaker)
+        self._refusals.check(draft.blamed)
         enqueue = self._batches.enqueue
         if self._hooks.active and self._hooks.concern_draft(draft):
             enqueue = self._hooked.enqueue

@@ -110,8 +110,13 @@ class Sessions:
         await self._hold_views.add_to_sessions(principal, [session])
         return session
 
-    async def read(self, principal: Principal, request: pb.ReadSessionRequest) -> pb.ReadSessionResponse:
-        """Return the transcript in order; an agent that is shown an unread message has taken it."""
+    async def read(
+        self, principal: Principal, request: pb.ReadSessionRequest, *, takes: bool = True
+    ) -> pb.ReadSessionResponse:
+        """Return the transcript in order; an agent that is shown an unread message has taken it.
+
+        `takes` false: somebody else reads in its name, and it has taken nothing.
+        """
         size = page_size(request.page_size)
         session, _ = await self._find(principal, request.session_id)
         query = ("numbered transcript", principal.workspace_id, principal.id, request.session_id)
@@ -125,7 +130,7 @@ class Sessions:
             self._entry(principal, session, before + number, *rest)
             for number, (_, *rest) in enumerate(entries[:size], start=1)
         )
-        if principal.kind == "agent":
+        if principal.kind == "agent" and takes:
             self._inbox.touch(principal)
             await self._take_shown(principal, entries[: len(page)])
         response = pb.ReadSessionResponse(entries=page)

@@ -22,7 +22,7 @@ from hopline_relay.callers import (
     require_active,
     stand,
 )
-from hopline_relay.domain.values import PEER, TASK, TOOL, Actor, sibling, title_of
+from hopline_relay.domain.values import PEER, POST, TASK, TOOL, Actor, sibling, title_of
 from hopline_relay.drafts import Draft, Ready
 from hopline_relay.store.facts import Facts
 from hopline_relay.store.outgoing import Copy, Outgoing
@@ -100,6 +100,7 @@ class Starts:
             most_links=policy.subagent_depth,
             request_id=draft.request_id,
             digest=draft.digest if draft.request_id else b"",
+            plugin_id=draft.plugin.id if draft.plugin is not None else "",
             hook_generation=max(
                 draft.hook_generation, standing.turn.hook_generation if standing.turn is not None else 0
             ),
@@ -139,6 +140,8 @@ class Starts:
 
     def _resolve(self, draft: Draft, facts: Facts, own: AgentRecord | None) -> list[AgentRecord]:
         principal = draft.principal
+        if draft.kind == POST:
+            return [self._of_session(draft, facts)]
         if draft.kind == TASK and not draft.to:
             return [peers.itself(self._directory, principal, own)]
         if draft.kind == PEER and draft.session_id:
@@ -146,7 +149,7 @@ class Starts:
         found: list[AgentRecord] = []
         for ref in draft.to:
             if draft.kind == "prompt":
-                agent = self._prompted(principal, ref)
+                agent = self._prompted(draft, facts, ref)
             else:
                 agent = self._directory.resolve(principal, ref)
             if any(agent.id == other.id for other in found):
@@ -154,12 +157,26 @@ class Starts:
             found.append(agent)
         return found
 
-    def _prompted(self, principal: Principal, ref: str) -> AgentRecord:
-        agent = self._directory.resolve_for_person(principal, ref, OPERATOR)
+    def _of_session(self, draft: Draft, facts: Facts) -> AgentRecord:
+        """Return the agent of a session that a plugin was handed, which needs no reach to speak there."""
+        workspace_id = draft.principal.workspace_id
+        session = facts.sessions.get((workspace_id, draft.session_id))
+        agent = self._directory.agent(workspace_id, session.agent_id) if session is not None else None
+        if agent is None or agent.deleted:
+            raise no_session(draft.session_id)
+        if agent.state != "active":
+            raise HoplineError("failed_precondition", f"the session's agent is {agent.state}")
+        return agent
+
+    def _prompted(self, draft: Draft, facts: Facts, ref: str) -> AgentRecord:
+        agent = self._directory.resolve_for_person(draft.principal, ref, OPERATOR)
         if agent.state == "paused":
             raise HoplineError("failed_precondition", f"{agent.name} is paused; resume it first")
         if agent.state != "active":
             raise HoplineError("failed_precondition", f"{agent.name} is not active yet")
+        session = facts.sessions.get((agent.workspace_id, draft.session_id))
+        if draft.command or (session is not None and session.channel == "human"):
+            return agent  # a subagent too: by a command of its plugin's, and further on in that session
         return fronted(agent)
 
     def _check_thread(self, draft: Draft, facts: Facts, recipients: Sequence[AgentRecord]) -> None:
@@ -181,17 +198,20 @@ class Starts:
     def _copies(
         self, draft: Draft, facts: Facts, outgoing: Outgoing, recipients: Sequence[AgentRecord]
     ) -> list[Copy]:
-        if draft.kind == PEER and draft.session_id:
+        session_id = draft.session_id
+        if draft.command and not _runs(facts, recipients[0], session_id):
+            session_id = ""  # that of the chat in which it was said: what a command starts is another's
+        if draft.kind == PEER and session_id:
             peers.check_open(facts, draft)
-        elif draft.session_id:
+        elif session_id:
             self._check_session(draft, facts, recipients[0])
         copies: list[Copy] = []
         for agent in recipients:
             # One random id serves a message and all that it makes; a further recipient needs its own.
             mark = outgoing.id if not copies else self._ids.new_id("msg")
             copy = Copy(kind="agent", id=agent.id, turn_id=sibling("trn", mark), place=len(recipients) > 1)
-            if draft.session_id:
-                copy.session_id = draft.session_id
+            if session_id:
+                copy.session_id = session_id
             else:
                 copy.wish = self._wish(draft, outgoing, agent, sibling("ses", mark))
             copies.append(copy)
@@ -243,7 +263,7 @@ class Starts:
         session = facts.sessions.get((principal.workspace_id, draft.session_id))
         if session is None or session.agent_id != agent.id:
             raise no_session(draft.session_id)
-        if not _may_prompt_in(draft, session):
+        if draft.kind != POST and not _may_prompt_in(draft, session):
             # A person who may prompt the agent sees all its sessions; an agent only those it has opened.
             raise _bound(draft.session_id) if principal.kind == "user" else no_session(draft.session_id)
         if session.closed:
@@ -262,6 +282,7 @@ class Starts:
         kind = quota_pb.ADMIT_KIND_START
         if principal.kind == "user":
             kind = quota_pb.ADMIT_KIND_SOURCE if draft.source is not None else quota_pb.ADMIT_KIND_PERSON
+        handed = draft.handed
         return quota_pb.AdmitItem(
             key=f"{outgoing.workspace_id}/{outgoing.sender.id}/{draft.request_id or outgoing.id}",
             workspace_id=outgoing.workspace_id,
@@ -274,7 +295,14 @@ class Starts:
             cause_turn_id=outgoing.turn_id,
             new_root_id=sibling("rot", outgoing.id),
             limits=limits,
+            handed=None if handed is None else quota_pb.Handed(depth=handed.depth, root_ids=handed.roots),
         )
+
+
+def _runs(facts: Facts, agent: AgentRecord, session_id: str) -> bool:
+    """Tell whether an agent runs this session."""
+    session = facts.sessions.get((agent.workspace_id, session_id))
+    return session is not None and session.agent_id == agent.id
 
 
 def fronted(agent: AgentRecord) -> AgentRecord:

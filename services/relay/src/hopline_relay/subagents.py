@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from hopline.relay.v1 import delegation_pb2 as pb
@@ -25,12 +26,16 @@ CLOSED = "session_closed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class From:
-    """Where a call comes from: its session or its turn, the request it is, and the trace it belongs to."""
+    """Where a call comes from: its session or its turn, the request it is, and the trace it belongs to.
+
+    `counted`: what else its draft holds where a plugin makes it in the agent's name.
+    """
 
     session_id: str = ""
     turn_id: str = ""
     request_id: str = ""
     traceparent: str = ""
+    counted: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Subagents:
@@ -162,5 +167,6 @@ def _draft(principal: Principal, kind: str, text: str, at: From, **more: Any) ->
         turn_id=at.turn_id,
         request_id=at.request_id.lower(),
         traceparent=at.traceparent,
+        **at.counted,
         **more,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -75,9 +75,16 @@ class Tools:
         self._background: set[asyncio.Task[None]] = set()
 
     async def call(
-        self, principal: Principal, request: tool_pb2.CallToolRequest, turn_id: str
+        self,
+        principal: Principal,
+        request: tool_pb2.CallToolRequest,
+        turn_id: str,
+        counted: Mapping[str, Any],
     ) -> tool_pb2.CallToolResponse:
-        """Run a tool and wait for its result; cancelling this ends it."""
+        """Run a tool and wait for its result; cancelling this ends it.
+
+        `counted`: what else its draft holds where a plugin calls.
+        """
         arguments = request.arguments_json or "{}"
         if (problem := payload_problem(arguments)) is not None:
             raise invalid("arguments_json", problem)
@@ -92,6 +99,7 @@ class Tools:
             caller_session_id=request.caller_session_id,
             turn_id=turn_id,
             traceparent=telemetry.current_traceparent(),
+            **counted,
         )
         seconds = min(request.timeout_seconds or MAX_WAIT_SECONDS, MAX_WAIT_SECONDS)
         view = await self._run(draft, seconds)

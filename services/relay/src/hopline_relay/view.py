@@ -55,6 +55,10 @@ class Views:
             return Party(name="mesh", display="the mesh", kind="mesh")
         if kind in SOURCES:
             return Party(id=identifier, name=name or kind, display=f"{kind} {name}".rstrip(), kind=kind)
+        if kind == "plugin":
+            plugin = self._directory.plugin(reader.workspace_id, identifier)
+            name = plugin.name if plugin is not None else "a plugin"
+            return Party(id=identifier, name=name, display=f"the plugin {name}", kind=kind)
         if kind != "agent":
             user = self._directory.user(reader.workspace_id, identifier)
             name = user.name if user is not None else identifier

@@ -58,6 +58,8 @@ MAX_CHILDREN: Final = 20
 TOOL: Final = "tool"
 # The state of a delivery that a hook has kept from its recipient.
 VETOED: Final = "vetoed"
+# What a plugin puts into a session that it was handed.
+POST: Final = "post"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ call may go on without access where `shown` is None (no permission for it) or `s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from hopline_directory import Directory
 from hopline_rpc.clock import Clock
@@ -26,7 +26,8 @@ from hopline_relay.journal import Journal
 from hopline_relay.store import handed as handed_rows
 
 # Of what it takes to act in a session at all.
-SESSION_PERMISSIONS: Final = frozenset({"session", "todo.read", "todo.write", "notify.write"})
+SESSION: Final = "session"
+SESSION_PERMISSIONS: Final = frozenset({SESSION, "todo.read", "todo.write", "notify.write"})
 _PRUNE_SECONDS: Final = 60.0
 
 Key = tuple[str, str]
@@ -63,6 +64,16 @@ class Shown:
 
     handed: Handed
     is_withheld: bool
+
+
+def no_access() -> HoplineError:
+    """Return the refusal of a plugin that has no session access whatever its manifest says."""
+    return HoplineError("permission_denied", "a plugin that provides models has no session access")
+
+
+def at(principal: Principal, standing: Standing) -> dict[str, Any]:
+    """Return what a draft has to hold so that it counts as a plugin's, at what it was handed."""
+    return {"plugin": principal, "handed": standing, "hook_generation": standing.generation + 1}
 
 
 def may_act(plugin: Holder) -> bool:
@@ -125,6 +136,20 @@ class Grants:
             f"to one original event, and the limit is {limit}; stop reacting, it comes back by itself"
         )
         return HoplineError("permission_denied", text, details={"rail": "hook_generations", "limit": limit})
+
+    def counted(self, principal: Principal) -> dict[str, Any]:
+        """Return what a draft has to hold so that it counts as a plugin's own; nothing for others.
+
+        Refuses a plugin without the permission `session`, and one whose session access is withheld.
+        """
+        if principal.kind != "plugin":
+            return {}
+        plugin = self._directory.plugin_for(principal, SESSION)
+        if plugin.is_model_provider:
+            raise no_access()
+        if (why := self.is_withheld(principal)) is not None:
+            raise why
+        return at(principal, self.standing(principal))
 
     def require(self, principal: Principal, session_id: str) -> None:
         """Refuse a session that was not handed to the plugin, as one that does not exist."""

@@ -16,6 +16,7 @@ from hopline_relay.asks import Asks
 from hopline_relay.domain.values import MAX_INBOX_PAGE, MAX_WAIT_SECONDS
 from hopline_relay.drafts import Draft, Sent
 from hopline_relay.inbox import Inbox
+from hopline_relay.plugins.grants import Grants
 from hopline_relay.questions import Question, Questions
 from hopline_relay.sends import Sends
 from hopline_relay.servicers.delegations import DelegationHandlers
@@ -68,6 +69,7 @@ class MessageHandlers:
         delegation: DelegationHandlers,
         to_human: ToHuman,
         views: Views,
+        grants: Grants,
     ) -> None:
         self.delegation = delegation
         self._sends = sends
@@ -78,6 +80,7 @@ class MessageHandlers:
         self._offers = offers
         self._to_human = to_human
         self._views = views
+        self._grants = grants
 
     async def send(
         self, principal: Principal, request: pb.SendRequest, *, turn_id: str = ""
@@ -172,7 +175,9 @@ class MessageHandlers:
             caller_session_id=request.caller_session_id,
             turn_id=turn_id,
             traceparent=telemetry.current_traceparent(),
-            own_endpoint=request.own_endpoint,
+            # A plugin reaches its own agents by their endpoints alone: the session is bound to it.
+            own_endpoint=request.own_endpoint or principal.kind == "plugin",
+            **self._grants.counted(principal),
         )
         view = await self._asks.ask(draft, wait_of(request))
         return pb.AskResponse(turn=view, cycle=self._views.chain(principal, draft.cycle))
@@ -242,7 +247,7 @@ class MessageHandlers:
     ) -> tool_pb2.CallToolResponse:
         """Run a tool of another agent."""
         self._inbox.touch(principal)
-        return await self._tools.call(principal, request, turn_id)
+        return await self._tools.call(principal, request, turn_id, self._grants.counted(principal))
 
     async def list_server_tools(
         self, principal: Principal, request: tool_pb2.ListServerToolsRequest, *, turn_id: str = ""

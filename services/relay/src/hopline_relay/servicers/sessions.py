@@ -11,6 +11,7 @@ from hopline_rpc.auth import current_principal
 
 from hopline_relay.asks import Asks
 from hopline_relay.drafts import Draft
+from hopline_relay.plugins.commands import Commands
 from hopline_relay.servicers.messages import wait_of
 from hopline_relay.sessions import Sessions
 
@@ -18,9 +19,10 @@ from hopline_relay.sessions import Sessions
 class SessionServicer(SessionServiceServicer):
     """The service."""
 
-    def __init__(self, sessions: Sessions, asks: Asks) -> None:
+    def __init__(self, sessions: Sessions, asks: Asks, commands: Commands) -> None:
         self._sessions = sessions
         self._asks = asks
+        self._commands = commands
 
     async def ListSessions(self, request: pb.ListSessionsRequest, context: Any) -> pb.ListSessionsResponse:
         """List sessions."""
@@ -47,6 +49,9 @@ class SessionServicer(SessionServiceServicer):
             traceparent=telemetry.current_traceparent(),
             own_endpoint=request.own_endpoint,
         )
+        # An agent's own endpoint is that agent's alone.
+        if not request.own_endpoint:
+            self._commands.apply(draft)
         return pb.PromptResponse(turn=await self._asks.ask(draft, wait_of(request)))
 
     async def GetContext(self, request: pb.GetContextRequest, context: Any) -> pb.GetContextResponse:

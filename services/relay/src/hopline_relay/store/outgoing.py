@@ -88,6 +88,8 @@ class Outgoing:
     hook_generation: int = 0
     # What the audit log says of its hooks, by recipient.
     hook_notes: list[tuple[str, Note]] = field(default_factory=list)
+    # The plugin that says it in its sender's name, for the audit log.
+    plugin_id: str = ""
     # Filled in.
     seq: int = 0
     ordinal: int = 0

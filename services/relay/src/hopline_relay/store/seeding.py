@@ -99,7 +99,7 @@ def _add_days(connection: Connection, seed: pb.SeedRequest, workspace_id: str, n
     )
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     sent = select(messages.c.from_id, messages.c.day, func.count()).where(
-        recent, messages.c.from_kind == "agent"
+        recent, messages.c.from_kind.in_(("agent", "plugin"))
     )
     for agent_id, day, count in connection.execute(sent.group_by(messages.c.from_id, messages.c.day)):
         sums[agent_id, day][0] = count

@@ -252,6 +252,8 @@ def _note(book: Book, message: Outgoing, copy: Copy) -> None:
     details: dict[str, Any] = {"kind": message.kind, "depth": message.depth, "root_id": message.root_id}
     if message.kind == TOOL:
         details["tool"] = message.subject
+    if message.plugin_id:
+        details["plugin_id"] = message.plugin_id
     if message.cycle and copy.id in message.cycle.split(" "):
         details["cycle"] = message.cycle.split(" ")
     book.note(
