@@ -23,6 +23,8 @@ from hopline.registry.v1 import (
 from hopline.relay.v1 import (
     delegation_pb2,
     delegation_pb2_grpc,
+    draft_pb2,
+    draft_pb2_grpc,
     escalation_pb2,
     escalation_pb2_grpc,
     message_pb2,
@@ -203,6 +205,7 @@ class Relay(
     message_pb2_grpc.MessageServiceServicer,
     session_pb2_grpc.SessionServiceServicer,
     delegation_pb2_grpc.DelegationServiceServicer,
+    draft_pb2_grpc.DraftServiceServicer,
     escalation_pb2_grpc.EscalationServiceServicer,
     tool_pb2_grpc.ToolServiceServicer,
     plugin_tool_pb2_grpc.PluginToolServiceServicer,
@@ -261,6 +264,12 @@ class Relay(
 
     async def AskOwner(self, request: Any, context: Any) -> Any:
         return await self._answer("AskOwner", request, context, lambda _: owner_answered())
+
+    async def ReplyToHuman(self, request: Any, context: Any) -> Any:
+        said = draft_pb2.ReplyToHumanResponse(
+            status=draft_pb2.REPLY_STATUS_SENT, message_id="msg_said", thread_id="thr_1"
+        )
+        return await self._answer("ReplyToHuman", request, context, lambda _: said)
 
     async def DeliverWebhook(self, request: Any, context: Any) -> Any:
         answer = webhook_pb2.DeliverWebhookResponse(turn=queued())
@@ -552,6 +561,7 @@ async def running(
     servers[1].add(tool_pb2_grpc.add_ToolServiceServicer_to_server, relay)
     servers[1].add(plugin_tool_pb2_grpc.add_PluginToolServiceServicer_to_server, relay)
     servers[1].add(escalation_pb2_grpc.add_EscalationServiceServicer_to_server, relay)
+    servers[1].add(draft_pb2_grpc.add_DraftServiceServicer_to_server, relay)
     servers[1].add(webhook_pb2_grpc.add_WebhookServiceServicer_to_server, relay)
     servers[2].add(usage_pb2_grpc.add_UsageServiceServicer_to_server, relay)
     token = registry.agent("me")

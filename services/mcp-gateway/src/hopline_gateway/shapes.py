@@ -150,7 +150,7 @@ def session(value: session_pb2.Session) -> Json:
         "title": value.title,
         "channel": value.channel,
         "state": value.state,
-        "held": held(value) if value.held else None,
+        **({"held": held(value)} if value.held else {}),
         "opened_by": {
             "kind": opened.kind,
             "id": opened.id or None,

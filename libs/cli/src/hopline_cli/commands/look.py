@@ -137,7 +137,7 @@ async def sessions(
     items, rest = await pages(read, limit, cursor)
     columns = [("AGENT", "agent"), ("TITLE", "title"), ("CHANNEL", "channel"), ("STATE", "state")]
     columns += [("OPENED BY", "opened_by.name"), ("OPENED", "opened_count"), ("LAST", "last_at")]
-    if any(each["held"] for each in items):
+    if any("held" in each for each in items):
         columns.append(("HELD", "held"))
     out.rows("sessions", items, [*columns, ("ID", "id")], rest)
 
