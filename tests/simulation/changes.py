@@ -12,7 +12,7 @@ from hopline.relay.v1 import session_pb2
 from hopline_rpc.errors import HoplineError
 
 from tests.simulation.actions import Actions, Memory
-from tests.simulation.world import CAST, CREW, Member
+from tests.simulation.world import CAST, CREW, PLUGGED, Member
 
 # What a stranger may be told: that there is no such thing, or that nothing can be told just now.
 # `unauthenticated`: a clock that was set on ends what was just signed.
@@ -32,6 +32,9 @@ class Changes:
         # The lists of an agent that have counted lately, the newest last, and since which look.
         self.reaches: dict[str, list[tuple[int, frozenset[str]]]] = {}
         self._looks = 0
+        # The agents that a plugin has brought, by id, and those that went with theirs.
+        self._brought: dict[str, str] = {}
+        self.uninstalled: set[str] = set()
 
     # -- agents ------------------------------------------------------------------------------------
 
@@ -40,15 +43,37 @@ class Changes:
         agent = self._rng.choice([one for one in self._actions.cast if one.name not in CREW])
         self._actions.call("the person", f"recreates {agent.name}", self._recreate(agent))
 
+    def replug(self) -> None:
+        """Delete an agent, or end the plugin that has brought it, and have a plugin bring another."""
+        agent = self._rng.choice([one for one in self._actions.cast if one.name in PLUGGED])
+        self._actions.call("the person", f"replugs {agent.name}", self._replug(agent))
+
     async def _recreate(self, agent: Member) -> None:
-        actions = self._actions
+        await self._remove(agent)
+        made = await self._world.agent(agent.name, **CAST[agent.name])
+        self._replace(agent, Member(self._world, agent.name, made.id, made.token))
+
+    async def _replug(self, agent: Member) -> None:
+        await self._remove(agent)
+        made = await self._world.plugged(f"of-{agent.name}", agent.name)
+        self._brought[made.id] = f"of-{agent.name}"
+        self._replace(agent, Member(self._world, agent.name, made.id, made.token))
+
+    async def _remove(self, agent: Member) -> None:
+        plugin = self._brought.get(agent.id)
         try:
-            await self._world.delete(agent)
+            if plugin is None:
+                await self._world.delete(agent)
+            else:
+                await self._world.uninstall(plugin)
         except HoplineError as error:
             if error.reason != "not_found":  # an attempt before this one came so far
                 raise
-        made = await self._world.agent(agent.name, **CAST[agent.name])
-        new = Member(self._world, agent.name, made.id, made.token)
+        if plugin is not None:
+            self.uninstalled.add(agent.id)
+
+    def _replace(self, agent: Member, new: Member) -> None:
+        actions = self._actions
         actions.memories[new.id], actions.names[new.id] = Memory(), agent.name
         actions.cast[[one.name for one in actions.cast].index(agent.name)] = new
         for worker in actions.workers:

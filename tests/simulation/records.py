@@ -351,6 +351,13 @@ class Records:
             found = self.query(f"SELECT DISTINCT workspace_id FROM {table}")
             require(len(found) <= 1, f"{table} holds rows of {len(found)} workspaces")
 
+    def look_at_uninstalled(self, agents: set[str]) -> None:
+        """Of agents that went with their plugin no session is left."""
+        left = [
+            row["id"] for row in self.query("SELECT id, agent_id FROM sessions") if row["agent_id"] in agents
+        ]
+        require(not left, f"sessions of agents whose plugin is gone: {left}")
+
     def _look_at_sums(self) -> None:
         """What is counted is what was written, message by message."""
         sent: Counter[tuple[str, str]] = Counter()

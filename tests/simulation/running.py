@@ -181,6 +181,7 @@ class Simulation:
             actions.act_on_dead: 1.5,
             actions.pause: 0.7,
             self.changes.recreate: 0.3,
+            self.changes.replug: 0.3,
             self.changes.change_reach: 0.7,
             self.changes.cross: 3,
             actions.deposit: 0.7,
@@ -319,6 +320,7 @@ class Simulation:
         if actions.calls:
             raise Violation(f"calls that never returned: {sorted(actions.calls.values())}")
         self.records.look_at_the_end()
+        self.records.look_at_uninstalled(self.changes.uninstalled)
 
 
 @cache

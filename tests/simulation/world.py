@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from hopline.registry.v1 import agent_pb2 as agents
+from hopline.registry.v1 import identity_pb2, plugin_pb2
 from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceStub
 from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
 from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
@@ -38,6 +39,7 @@ CAST: dict[str, dict[str, Any]] = {
 }
 STRANGER = "zed"  # alone in a workspace of its own
 CREW = ("ada", "bo", "cy")
+PLUGGED = ("fay", "gus")  # may be brought by a plugin
 _START = 1_767_225_600.0  # midnight UTC
 
 
@@ -124,6 +126,20 @@ class World(RelayMesh):
             patch("tests.support.relay_mesh.Ids", lambda _: self._ids),
         ):
             yield
+
+    async def plugged(self, key: str, name: str) -> Caller:
+        """Have a plugin of its own bring an agent."""
+        manifest = plugin_pb2.PluginManifest(key=key, name=key, version="1")
+        manifest.agents.add(key=name, name=name)
+        await self.admin.plugins.InstallPlugin(
+            plugin_pb2.InstallPluginRequest(manifest=manifest, confirm=True)
+        )
+        made = await self.admin.people.CreateToken(identity_pb2.CreateTokenRequest(agent=name))
+        return Caller(self, made.info.subject_id, made.token)
+
+    async def uninstall(self, key: str) -> None:
+        """End a plugin."""
+        await self.admin.plugins.UninstallPlugin(plugin_pb2.UninstallPluginRequest(plugin=key))
 
     async def kill(self) -> None:
         """End the process, whatever it is doing."""
