@@ -51,7 +51,7 @@ def test_it_says_where_everything_listens_and_leaves_nothing_behind(start: Start
     token = (up.data / "admin.token").read_text().strip()
     family = psutil.Process(up.process.pid).children(recursive=True)
     assert written == told
-    assert set(written) == {"gateway", "console", "registry", "relay", "quota", "pid"}
+    assert set(written) == {"gateway", "console", "registry", "relay", "quota", "metrics", "pid"}
     assert written["console"] is None
     assert written["pid"] == up.process.pid
     assert written["gateway"].startswith("http://127.0.0.1:")
@@ -175,6 +175,7 @@ def test_the_announcement_names_every_service_and_nothing_else(tmp_path: Path) -
             "registry": "r",
             "relay": "y",
             "quota": "q",
+            "metrics": None,
             "pid": os.getpid(),
         }
         assert json.loads((data.path / "endpoints.json").read_text()) == found

@@ -71,6 +71,9 @@ class ServiceSettings(BaseSettings):
     log_format: Literal["auto", "human", "json"] = "auto"
     # Names this mesh in the audience of its assertions.
     mesh_id: str = "hopline"
+    # Where this process says how it is, `host:port`: metrics, health. Empty: a port of its own on loopback
+    # (another one where that is taken); `off`: nowhere.
+    metrics: str = ""
 
     @property
     def tls(self) -> TlsSettings:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode
 
+from hopline_rpc import otel
 from hopline_rpc.tracecontext import (
     SAMPLED,
     TRACEPARENT,
@@ -156,21 +158,23 @@ def setup(
     `OTEL_TRACES_SAMPLER` overrides `sample_ratio`. With `batch` a thread of its own exports them.
     """
     global _active
-    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    if otel.disabled():
         return None
     exporters = [exporter] if exporter is not None else []
-    if _wants_otlp():
+    asked = otel.exporters("TRACES")
+    if "otlp" in asked:
         exporters.append(_otlp_exporter())
+    if "console" in asked:
+        exporters.append(_console_exporter())
     if not exporters:
         return None
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource
     from opentelemetry.sdk.trace import TracerProvider
 
-    name = os.environ.get("OTEL_SERVICE_NAME") or service_name
     sampler, keep_below = _sampler(sample_ratio)
     provider = TracerProvider(
         sampler=sampler,
-        resource=Resource.create({SERVICE_NAME: name}),
+        resource=Resource.create({SERVICE_NAME: otel.service_name(service_name)}),
         shutdown_on_exit=False,  # the composition root shuts down, after the last call has ended
     )
     processors = [_processor(each, batch=batch) for each in exporters]
@@ -192,19 +196,16 @@ def _processor(exporter: SpanExporter, *, batch: bool) -> SpanProcessor:
     )
 
 
-def _wants_otlp() -> bool:
-    chosen = os.environ.get("OTEL_TRACES_EXPORTER", "")
-    if chosen:
-        return "otlp" in [name.strip() for name in chosen.split(",")]
-    return bool(
-        os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    )
-
-
 def _otlp_exporter() -> SpanExporter:
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter()
+
+
+def _console_exporter() -> SpanExporter:
+    from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+    return ConsoleSpanExporter(out=sys.stderr)
 
 
 def _sampler(sample_ratio: float) -> tuple[Sampler | None, int | None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hopline_rpc.errors import HoplineError
+from hopline_rpc.metrics import Family, Point, histogram
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
@@ -50,6 +51,21 @@ class Database:
         except HoplineError:
             return False
         return True
+
+    def measure(self, name: str) -> list[Family]:
+        """Return how the writer keeps up, under the name of the service it writes for."""
+        labels = {"hopline.store": name}
+        queued = (Point(labels, self.writer.queued),)
+        text = "Operations that wait for the store's writer, or are in its batch."
+        return [
+            histogram(
+                "hopline.store.commit.size",
+                "{operation}",
+                "How many operations one commit was for.",
+                [(labels, self.writer.sizes)],
+            ),
+            Family("hopline.store.queued", "gauge", "{operation}", text, queued),
+        ]
 
     async def close(self) -> None:
         """Finish what is queued and close everything."""

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple, TypeVar
 
 from hopline_rpc.errors import HoplineError
+from hopline_rpc.stats import COUNT_BUCKETS, Histogram
 from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import StaticPool
 
@@ -130,6 +131,8 @@ class Writer:
         self._was_locked = False
         self.batches = 0
         self.operations = 0
+        # How many operations one commit was for.
+        self.sizes = Histogram(COUNT_BUCKETS)
 
     # --- on the event loop ------------------------------------------------------------------------
 
@@ -277,6 +280,7 @@ class Writer:
         self._was_locked = False
         self.batches += 1
         self.operations += len(outcomes)
+        self.sizes.add(len(outcomes))
         return gone + outcomes, [*callbacks, *self._hooks]
 
     def _units(self, entries: list[_Entry]) -> list[_Unit]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hopline_directory import Guard
+from hopline_rpc.metrics import Family
 from hopline_rpc.service import Wiring
 from starlette.routing import Route
 
@@ -24,6 +25,7 @@ from hopline_gateway.offers import Offers
 from hopline_gateway.server import ToolServer
 from hopline_gateway.sessions_api import SessionsApi
 from hopline_gateway.settings import GatewaySettings
+from hopline_gateway.stats import McpStats
 from hopline_gateway.waits import Waits
 from hopline_gateway.webhooks import webhook_routes
 
@@ -48,8 +50,9 @@ class Gateway:
         self._addressed = Addressed(mesh, follower, settings.single)
         connections = Connections(follower.directory, mesh, has_public_url=bool(settings.public_url))
         offers = Offers(follower.directory, connections, Contributions(follower.directory))
-        self._platform = ToolServer(offers, mesh, follower, self.waits)
-        self._agents = ToolServer(AgentTools(mesh), mesh, follower, self.waits)
+        self._stats = stats = McpStats()
+        self._platform = ToolServer(offers, mesh, follower, self.waits, stats)
+        self._agents = ToolServer(AgentTools(mesh), mesh, follower, self.waits, stats)
         self._listener: Listener | None = None
 
     async def open(self) -> None:
@@ -122,6 +125,10 @@ class Gateway:
     async def ready(self) -> bool:
         """Tell whether it knows whom to let in: its view of the registry is fresh."""
         return self._guard.follower.fresh
+
+    async def measure(self) -> Sequence[Family]:
+        """Return what there is to measure."""
+        return self._stats.families(len(self.waits.live))
 
     async def drain(self) -> None:
         """End the waits, let what runs finish, and take nothing new."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from time import perf_counter
 from typing import Any, Final, TypeVar
 
 import mcp.types as t
@@ -24,6 +25,7 @@ from hopline_gateway.arguments import Checker
 from hopline_gateway.limits import LIMITS, headers
 from hopline_gateway.mesh import Caller, Mesh
 from hopline_gateway.results import refusal, success
+from hopline_gateway.stats import OTHER, McpStats
 from hopline_gateway.toolkit import AGENT, CALLER, Call, Json, Result, Scope, Tool, Toolbox
 from hopline_gateway.waits import Report, Waits
 
@@ -62,8 +64,11 @@ class Arrived:
 class ToolServer:
     """Serves a toolbox out of the mesh."""
 
-    def __init__(self, toolbox: Toolbox, mesh: Mesh, follower: Follower, waits: Waits) -> None:
+    def __init__(
+        self, toolbox: Toolbox, mesh: Mesh, follower: Follower, waits: Waits, stats: McpStats | None = None
+    ) -> None:
         self.toolbox = toolbox
+        self._stats = stats or McpStats()
         self._mesh = mesh
         self._follower = follower
         self._waits = waits
@@ -103,7 +108,7 @@ class ToolServer:
     async def call(self, tool: Tool, request: Arrived) -> Json:
         """Answer a `tools/call` that is known to be well-formed."""
         arguments = request.params.get("arguments") or {}
-        return await _spanned(request, tool, lambda: self._answer(tool, arguments, request.scope, None))
+        return await self._spanned(request, tool, lambda: self._answer(tool, arguments, request.scope, None))
 
     async def _answer(
         self, tool: Tool, arguments: dict[str, Any], scope: Scope, report: Report | None
@@ -137,7 +142,32 @@ class ToolServer:
         name = request.params.get("name") if request.method == _CALL else None
         # Only names of ours: whatever else a client makes up does not belong into a span's name.
         tool = self.toolbox.find(request.scope, name) if isinstance(name, str) else None
-        return await _spanned(request, tool, lambda: call_next(ctx))
+        return await self._spanned(request, tool, lambda: call_next(ctx))
+
+    async def _spanned(
+        self, request: Arrived, tool: Tool | None, serve: Callable[[], Awaitable[Answer]]
+    ) -> Answer:
+        """Wrap a request in a span under the context that came with it; `_meta` wins over the header."""
+        started = perf_counter()
+        span = _begin(request, tool)
+        failure: str | None = "cancelled"
+        try:
+            with span.current():
+                result = await serve()
+            failure = _outcome(span, result)
+        except MCPError as error:
+            failure = str(error.error.code)
+            raise
+        except Exception:
+            failure = "internal"
+            raise
+        else:
+            return result
+        finally:
+            span.end(failure)
+            # A tool that is not of ours is named by an agent: no series for each of those.
+            name = "" if tool is None else tool.name if tool.name in self._checkers else OTHER
+            self._stats.record(request.method, name, perf_counter() - started, failure)
 
 
 def _scope(ctx: Context) -> Scope:
@@ -152,8 +182,7 @@ def _wants_progress(ctx: Context) -> bool:
     return ctx.meta is not None and ctx.meta.get("progress_token") is not None
 
 
-async def _spanned(request: Arrived, tool: Tool | None, serve: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Wrap a request in a span under the context that came with it; `_meta` wins over the header."""
+def _begin(request: Arrived, tool: Tool | None) -> telemetry.OpenSpan:
     method = request.method
     attributes: dict[str, str] = {"mcp.method.name": method, "mcp.protocol.version": request.revision}
     name = method
@@ -166,22 +195,7 @@ async def _spanned(request: Arrived, tool: Tool | None, serve: Callable[[], Awai
             name = f"{method} {tool.name}"
             attributes["gen_ai.tool.name"] = tool.name
         attributes["gen_ai.operation.name"] = "execute_tool"
-    span = telemetry.span_from(_traceparent(request), name, "server", attributes, service="gateway")
-    failure: str | None = "cancelled"
-    try:
-        with span.current():
-            result = await serve()
-        failure = _outcome(span, result)
-    except MCPError as error:
-        failure = str(error.error.code)
-        raise
-    except Exception:
-        failure = "internal"
-        raise
-    else:
-        return result
-    finally:
-        span.end(failure)
+    return telemetry.span_from(_traceparent(request), name, "server", attributes, service="gateway")
 
 
 def _traceparent(request: Arrived) -> str:

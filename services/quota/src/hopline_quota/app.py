@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from hopline.quota.v1.admission_pb2_grpc import add_AdmissionServiceServicer_to_server
 from hopline.quota.v1.credit_pb2_grpc import add_CreditServiceServicer_to_server
 from hopline.quota.v1.usage_pb2_grpc import add_UsageServiceServicer_to_server
 from hopline_directory import Guard
+from hopline_rpc.metrics import Family
 from hopline_rpc.paging import Pager
 from hopline_rpc.principals import AssertionVerifier
 from hopline_rpc.service import Wiring
@@ -16,6 +18,7 @@ from hopline_store import Database, open_database, private_file
 
 from hopline_quota.admission import Admission
 from hopline_quota.credits import Credits
+from hopline_quota.measuring import measured
 from hopline_quota.servicers.admission import AdmissionServicer
 from hopline_quota.servicers.credits import CreditServicer
 from hopline_quota.servicers.usage import UsageServicer
@@ -64,6 +67,10 @@ class RunningQuota:
     async def ready(self) -> bool:
         """Tell whether it knows who may call."""
         return self._guard.follower.fresh
+
+    async def measure(self) -> Sequence[Family]:
+        """Return what there is to measure."""
+        return [*self._ledger.measure(self.name), *measured(self._store, self._guard.directory)]
 
     async def drain(self) -> None:
         """Finish what runs and take nothing new."""

@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -20,6 +20,7 @@ from hopline.registry.v1.workspace_pb2_grpc import add_WorkspaceServiceServicer_
 from hopline_directory import REVOKED_SECONDS, Directory, end_revoked
 from hopline_rpc.calls import detach
 from hopline_rpc.errors import HoplineError
+from hopline_rpc.metrics import Family
 from hopline_rpc.paging import Pager
 from hopline_rpc.service import Wiring
 from hopline_rpc.serving import Server
@@ -152,6 +153,10 @@ class Registry:
     async def ready(self) -> bool:
         """Tell whether the database answers."""
         return await self._db.ready()
+
+    async def measure(self) -> Sequence[Family]:
+        """Return what there is to measure."""
+        return self._db.measure(self.name)
 
     async def drain(self) -> None:
         """Take nothing new and let what runs end."""

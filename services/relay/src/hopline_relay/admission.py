@@ -117,6 +117,10 @@ class Admission:
 
             epoch, response = await self._retried(call)
             results.extend(response.results)
+        depths = self._journal.meters.depths
+        for result in results:
+            if result.HasField("admitted"):
+                depths.add(result.admitted.depth)
         return epoch, results
 
     def settle(self, key: str, *, committed: bool) -> None:

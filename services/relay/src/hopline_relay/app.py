@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -24,6 +25,7 @@ from hopline.relay.v1.webhook_pb2_grpc import add_WebhookServiceServicer_to_serv
 from hopline.runtime.v1.tunnel_pb2_grpc import add_TunnelServiceServicer_to_server
 from hopline_directory import Guard
 from hopline_rpc.ids import IdMaker
+from hopline_rpc.metrics import Family
 from hopline_rpc.paging import Pager
 from hopline_rpc.service import Wiring
 from hopline_rpc.serving import Server
@@ -57,6 +59,7 @@ from hopline_relay.hooks.prompts import PromptHooks
 from hopline_relay.hooks.runner import Hooks
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
+from hopline_relay.measuring import Measuring
 from hopline_relay.mesh_wakes import MeshWakes
 from hopline_relay.outbox import Outbox
 from hopline_relay.owner_notices import Addresses, EscalationNotices, RootNotices, WakeFailedNotices
@@ -183,6 +186,7 @@ class Relay:
         notes = Notes(journal)
         self.hooks.on_changed = notes.changed
         dispatcher.prompts = PromptHooks(self.hooks, directory, notes, ids, clock)
+        self._measuring = Measuring(journal, dispatcher, waits, clock)
         self.inbox = inbox = Inbox(journal, directory, admission, endings, claims, signals, inboxes, clock)
         slots, views, pager = Slots(admission, signals, clock), Views(directory), Pager()
         self._tool_runs = runs = ToolRuns(journal, dispatcher, endings, cancels, waits, views, clock)
@@ -427,6 +431,10 @@ class Relay:
     async def ready(self) -> bool:
         """Tell whether the store answers and the registry is heard of."""
         return self._started and self._guard.follower.fresh and await self._database.ready()
+
+    async def measure(self) -> Sequence[Family]:
+        """Return what there is to measure."""
+        return await self._measuring.families()
 
     async def drain(self) -> None:
         """Hand out nothing more, let the workers go elsewhere, and finish what runs."""

@@ -144,6 +144,7 @@ class Claims:
 
     def started(self, wish: ClaimWish, message: Outgoing, copy: Copy, newer: int) -> ClaimedTurn:
         """Return a turn that has started with its message as its worker gets it."""
+        self._journal.meters.queue_waits.add(0.0)
         return self._claimed(wish, copy.turn, copy.session, message.row, message.delivered, copy.debt, newer)
 
     def active(self, workspace_id: str, agent_id: str) -> bool:
@@ -191,6 +192,8 @@ class Claims:
             raise
         point("relay.claimed")
         running = {start.row.id for start in won}
+        for start in won:
+            self._journal.meters.queue_waits.add(max(0.0, start.started_at - start.row.created_at))
         lost = [start.row for _, start in starts if start.row.id not in running]
         if lost:
             await self._give_back(lost)

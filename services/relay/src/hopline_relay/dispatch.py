@@ -289,6 +289,11 @@ class Dispatcher:
         attachments = self._agents.get((workspace_id, agent_id))
         return sum(len(each.held) for each in attachments) if attachments else None
 
+    def open_tunnels(self) -> tuple[int, int]:
+        """Return how many attachments there are here, and how many turns they hold."""
+        found = [each for attachments in self._agents.values() for each in attachments]
+        return len(found), sum(len(each.held) for each in found)
+
     def isolation(self, workspace_id: str, agent_id: str) -> str:
         """Return the weakest isolation among the agent's tunnels; empty without any."""
         found = {attachment.isolation for attachment in self._agents.get((workspace_id, agent_id), ())}

@@ -354,7 +354,9 @@ class Endings:
         claimable = set(queued)
         for plan in plans:
             row = plan.row
-            spans.turn_ended(self._directory, row, plan.ending.ended, self._clock.now(), plan.asked)
+            spans.turn_ended(
+                self._journal.meters, self._directory, row, plan.ending.ended, self._clock.now(), plan.asked
+            )
             if plan.paid and plan.debt is not None:
                 self._tell_creditor(plan, plan.debt, claimable)
             if plan.obituary is not None:

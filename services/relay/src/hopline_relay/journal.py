@@ -12,6 +12,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_store import Database, after_commit
 from sqlalchemy import Connection, bindparam, select, true
 
+from hopline_relay.meters import Meters
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import instances, quota_epochs
 from hopline_relay.store.sql import Statement
@@ -43,6 +44,7 @@ class Journal:
         self.database = database
         self.clock = clock
         self.instance_id = instance_id
+        self.meters = Meters()
         self._audit_listeners: list[Callable[[list[str]], None]] = []
         self._along: list[Callable[[Book], object]] = []
         self._flush: Handle | None = None

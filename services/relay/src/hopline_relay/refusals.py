@@ -135,6 +135,7 @@ class Refusals:
     def _note(self, refusal: _Refusal) -> None:
         principal, error, now = refusal.principal, refusal.error, self._clock.now()
         error.noted = True
+        self._journal.meters.refusals[error.reason] += 1
         kind, reason, target = next(iter(refusal.details.values())), error.reason, refusal.target
         if self._over_the_limit(principal) is not None:
             # Who asks for name after name must not fill the disk: what is too much shares one row.

@@ -30,6 +30,7 @@ from hopline_relay.hooks.applying import apply
 from hopline_relay.hooks.messages import MessageHooks
 from hopline_relay.hooks.sending import HookedSends
 from hopline_relay.journal import FencedError, Journal
+from hopline_relay.meters import REQUEST
 from hopline_relay.pipeline import Pipeline
 from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
@@ -87,6 +88,7 @@ class Sends:
         clock: Clock,
     ) -> None:
         self._journal = journal
+        self.meters = journal.meters
         self._directory = directory
         self._admission = admission
         self._waits = waits
@@ -124,6 +126,7 @@ class Sends:
         if known is not None:
             if known[0] != draft.digest:
                 raise request_conflict(draft.request_id)
+            self.meters.duplicates[REQUEST] += 1
             return asyncio.ensure_future(_repeat(known[1]))
         work = enqueue(draft)
         self._under_way[key] = (draft.digest, work)
@@ -164,6 +167,8 @@ class Sends:
                 )
             if isinstance(results[index], BaseException):
                 self._failed(drafts[index], results[index])
+            elif isinstance(result, Sent) and result.repeated:
+                self.meters.duplicates[REQUEST] += 1
         return results
 
     def _failed(self, draft: Draft, error: object) -> None:
@@ -356,7 +361,7 @@ class Sends:
             if ready.awaited is not None and not told:
                 self._hand_over.back(outgoing.workspace_id, discharge.turn_id)
         if ended is not None and discharge.ends is not None:
-            spans.turn_ended(self._directory, ended, discharge.ends, self._clock.now())
+            spans.turn_ended(self._journal.meters, self._directory, ended, discharge.ends, self._clock.now())
             self._admission.post_ends([end_item(ended)])
 
     def _cycle_refused(self, ready: Ready) -> HoplineError:

@@ -10,15 +10,19 @@ from hopline_directory import Directory
 from hopline_rpc import telemetry
 
 from hopline_relay.domain.values import TOOL
+from hopline_relay.meters import Meters
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
 
 
 def turn_ended(
-    directory: Directory, row: Record, ended: Ended, now: float, asked: Record | None = None
+    meters: Meters, directory: Directory, row: Record, ended: Ended, now: float, asked: Record | None = None
 ) -> None:
-    """Write the span of a turn that ran, given as it was before it ended, with the message it was about."""
-    if not row.span or row.started_at is None:
+    """Count a turn that ran and write its span: as it was before it ended, with the message it was about."""
+    if row.started_at is None:
+        return
+    meters.ran(ended.fault.code if ended.fault is not None else ended.state, max(0.0, now - row.started_at))
+    if not row.span:
         return
     agent = directory.agent(row.workspace_id, row.agent_id)
     name = agent.name if agent is not None else row.agent_id

@@ -197,7 +197,7 @@ class Sweep:
         lost = await self._journal.write(op)
         for row in lost:
             gone = Ended(row.workspace_id, row.id, ("running",), "requeued", "queued", fault=_LOST)
-            spans.turn_ended(self._directory, row, gone, now)
+            spans.turn_ended(self._journal.meters, self._directory, row, gone, now)
         await self._admission.told_ends([requeued_item(row, row.attempt) for row in lost])
         self._signals.slot_free(row.workspace_id for row in lost if row.slot)
         self._signals.claimable((row.workspace_id, row.agent_id) for row in lost)

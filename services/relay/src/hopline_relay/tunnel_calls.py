@@ -114,7 +114,8 @@ class TunnelCalls:
     def start(self, call: Call) -> None:
         """Serve a call; its result goes out with the next frame."""
         if call.call_id in self._running:
-            return  # a repetition of a call that is being served
+            self._handlers.repeated()  # of a call that is being served
+            return
         if len(self._running) >= self._limit:
             self._answer(call.call_id, HoplineError("overloaded", "too many calls at once on this tunnel"))
             return

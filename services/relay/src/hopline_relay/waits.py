@@ -165,6 +165,10 @@ class Waits:
             if not waiters:
                 del self._waiters[waiter.key]
 
+    def count(self) -> int:
+        """Return how many calls of this process wait."""
+        return sum(map(len, self._waiters.values()))
+
     def someone(self, workspace_id: str, turn_id: str, principal_id: str) -> bool:
         """Tell whether a call of this principal waits for the turn right now."""
         return any(
@@ -177,6 +181,8 @@ class Waits:
         for waiter in self._waiters.pop((workspace_id, turn_id), []):
             waiter.tell(outcome)
             told = told or waiter.principal_id == principal_id
+        if not told and outcome.status == "completed":
+            self._journal.meters.late_answers += 1
         return told
 
     def forget(self, workspace_id: str, waiter: Waiter) -> None:

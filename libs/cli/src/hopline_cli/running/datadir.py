@@ -23,6 +23,9 @@ ADMIN_TOKEN: Final = "admin.token"  # noqa: S105 - a file's name
 SPANS: Final = "spans.db"
 _CHANGING: Final = "endpoints.lock"
 _NAMES: Final = ("gateway", "console", "registry", "relay", "quota")
+# Where the process says how it is; of `hopline up`, and of one service each.
+_METRICS: Final = "metrics"
+_STATUS: Final = tuple(f"{name}.{_METRICS}" for name in _NAMES)
 
 
 class DataDirectory:
@@ -46,9 +49,12 @@ class DataDirectory:
             self._lock.truncate(0)
             self._lock.close()
 
-    def announce(self, addresses: Mapping[str, str]) -> dict[str, str | int | None]:
+    def announce(
+        self, addresses: Mapping[str, str], metrics: str | None = None
+    ) -> dict[str, str | int | None]:
         """Write where everything listens, as a whole or not at all; returns what was written."""
-        return _write(self.path, addresses, os.getpid())
+        said = {**addresses, _METRICS: metrics} if metrics else addresses
+        return _write(self.path, said, os.getpid())
 
     def withdraw(self) -> None:
         """Say no longer that anything listens."""
@@ -86,10 +92,13 @@ class ServiceDirectory:
         for lock in reversed(self._locks):
             lock.close()
 
-    def announce(self, address: str) -> None:
+    def announce(self, address: str, metrics: str | None = None) -> None:
         """Add where this service listens to what the others have said, and drop who died without a word."""
+        own = {self.service: address}
+        if metrics:
+            own[f"{self.service}.{_METRICS}"] = metrics
         with _alone(self.path):
-            self._tell({**self._others(), self.service: address})
+            self._tell({**self._others(), **own})
 
     def withdraw(self) -> None:
         """Say no longer that this service listens; the last one leaves no file."""
@@ -100,7 +109,7 @@ class ServiceDirectory:
         return {
             name: address
             for name, address in _read(self.path).items()
-            if name != self.service and _is_held(self.path / _lock_of(name))
+            if (owner := name.partition(".")[0]) != self.service and _is_held(self.path / _lock_of(owner))
         }
 
     def _tell(self, addresses: Mapping[str, str]) -> None:
@@ -111,7 +120,9 @@ class ServiceDirectory:
 
 
 def _write(path: Path, addresses: Mapping[str, str], pid: int | None) -> dict[str, str | int | None]:
-    found: dict[str, str | int | None] = {name: addresses.get(name) for name in _NAMES}
+    found: dict[str, str | int | None] = {name: addresses.get(name) for name in (*_NAMES, _METRICS)}
+    # Of services with processes of their own, each says how it is at a place of its own.
+    found |= {name: addresses[name] for name in _STATUS if name in addresses}
     found["pid"] = pid
     draft = path / f".{ENDPOINTS}.{secrets.token_hex(4)}"
     try:
@@ -127,7 +138,7 @@ def _read(path: Path) -> dict[str, str]:
         found: Any = json.loads((path / ENDPOINTS).read_text())
     except (OSError, ValueError):
         return {}
-    return {name: found[name] for name in _NAMES if isinstance(found.get(name), str)}
+    return {name: found[name] for name in (*_NAMES, *_STATUS) if isinstance(found.get(name), str)}
 
 
 def _make_private(path: Path) -> None:

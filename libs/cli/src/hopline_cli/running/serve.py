@@ -22,6 +22,7 @@ from hopline_cli.output import Output
 from hopline_cli.running.datadir import SPANS, ServiceDirectory
 from hopline_cli.running.services import available, close_all, configure_logs, listen, settle_collector
 from hopline_cli.running.signals import stop_on_signals
+from hopline_cli.running.status import Status
 
 _TOKEN_SECONDS: Final = 5.0
 # These keep a database; the others need no folder.
@@ -68,18 +69,32 @@ async def run_serve(name: str, *, bind: str, data: Path | None, single: str = ""
             service_token=token,
             settings={"single": single} if single else {},
         )
+        services: list[RunningService] = []
+        stack.push_async_callback(close_all, services)
+        status = Status(name, (name,), services, settings, any_port=not _is_usual(settings.bind, service))
+        stack.push_async_callback(status.stop)
+        metrics = await status.start()
         running = await _opened(service, wiring, stop)
         if running is None:
             return
-        stack.push_async_callback(close_all, [running])
-        address = await listen(running, settings.bind or f"127.0.0.1:{service.default_port}")
+        services.append(running)
+        address = await listen(running, settings.bind or _usual(service))
         if place is not None:
-            place.announce(address)
+            place.announce(address, metrics)
             stack.callback(place.withdraw)
         out.result({"service": name, "address": address}, f"the {name} listens on {address}")
         out.flush()
         settle_collector()
         await stop.wait()
+
+
+def _usual(service: Service) -> str:
+    return f"127.0.0.1:{service.default_port}"
+
+
+def _is_usual(bind: str, service: Service) -> bool:
+    """Tell whether a service is where it usually is: then its status is, too."""
+    return not bind or bind.endswith(f":{service.default_port}")
 
 
 def _folder(name: str, given: Path | None) -> ServiceDirectory | None:

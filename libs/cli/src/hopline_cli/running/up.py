@@ -37,6 +37,7 @@ from hopline_cli.running.services import (
     wait_until_ready,
 )
 from hopline_cli.running.signals import stop_on_signals
+from hopline_cli.running.status import Status
 
 _NAME: Final = "embedded"
 # There once a mesh has been started here: from then on its registry knows whom a file may name.
@@ -140,8 +141,11 @@ async def run_up(
             stack.callback(directory.withdraw)
             stop = stop_on_signals()
             is_first = not (data / ADMIN_TOKEN).exists()
+            status = Status("hopline", services, mesh.running, settings, any_port=any_port)
+            stack.push_async_callback(status.stop)
+            metrics = await status.start()
             await _start(mesh)
-            _tell(out, directory.announce(mesh.addresses), data, is_first=is_first)
+            _tell(out, directory.announce(mesh.addresses, metrics), data, is_first=is_first)
             _tell_agents(out, mesh.settled, is_first=is_first)
             settle_collector()
             await stop.wait()
@@ -183,6 +187,8 @@ def _tell(out: Output, endpoints: Mapping[str, object], data: Path, *, is_first:
         out.line(f"Hopline is up: {endpoints['gateway']} (data in {data})")
         for name in ("registry", "relay", "quota"):
             out.line(f"  {name:<9}{endpoints[name]}")
+        if endpoints["metrics"]:
+            out.line(f"  {'metrics':<9}{endpoints['metrics']}/metrics")
         if is_first:
             out.line(f"the admin token was written to {data / ADMIN_TOKEN} (for you alone)")
     out.flush()

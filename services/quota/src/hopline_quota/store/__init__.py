@@ -27,7 +27,7 @@ What every store promises:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from hopline_quota.domain.values import (
@@ -97,6 +97,14 @@ class Store(Protocol):
         """Return what an agent uses, with a causality window, and the budget and window of pairs.
 
         CountersLostError in epoch 0. Of pairs it returns the 20 most used.
+        """
+        ...
+
+    def fullest(self, limits_of: Callable[[str], Mapping[str, int]]) -> tuple[dict[str, float], int]:
+        """Return the greatest part of each limit that is used anywhere, and how many run slots are taken.
+
+        `limits_of` gives a workspace's limits by policy key. Nothing is said of whom it is. Of credits it is
+        the part of what was paid in.
         """
         ...
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from hopline_rpc.errors import HoplineError
+from hopline_rpc.metrics import Family
 from hopline_store import Database, after_commit
 from sqlalchemy import Connection, func, select
 
@@ -35,6 +36,10 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def measure(self, name: str) -> list[Family]:
+        """Return how its writer keeps up."""
+        return self._database.measure(name)
 
     async def totals(self) -> dict[str, int]:
         """Return what each workspace has paid in."""

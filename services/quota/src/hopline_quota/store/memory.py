@@ -6,7 +6,7 @@ Nothing here awaits, so each call is one step of the event loop and with it atom
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hopline_quota.domain import cause, days, rails
@@ -190,6 +190,20 @@ class MemoryStore:
             ),
             sent_by_all=today.sent_by_all,
         )
+
+    def fullest(self, limits_of: Callable[[str], Mapping[str, int]]) -> tuple[dict[str, float], int]:
+        """Return the greatest part of each limit that is used anywhere, and how many run slots are taken."""
+        found: dict[str, float] = {}
+        slots = 0
+        for workspace_id, workspace in self._workspaces.items():
+            used = workspace.fullest(self._day)
+            for name, limit in limits_of(workspace_id).items():
+                if limit > 0:
+                    found[name] = max(found.get(name, 0.0), used[name] / limit)
+            if paid := self._deposited.get(workspace_id, 0):
+                found["credits"] = max(found.get("credits", 0.0), workspace.credit.charged / paid)
+            slots += workspace.slots_used
+        return found, slots
 
     # Time and place
 

@@ -163,6 +163,17 @@ class Workspace:
                 del self.days[old]
         return found
 
+    def fullest(self, day: int) -> dict[str, int]:
+        """Return the highest count of each kind, by the policy key of its limit."""
+        today = self.days.get(day)
+        return {
+            "sent_per_day": max(today.sent.values(), default=0) if today is not None else 0,
+            "received_per_day": max(today.received.values(), default=0) if today is not None else 0,
+            "inbox_backlog": max((agent.queued for agent in self.agents.values()), default=0),
+            "root_turns": max((root.turns for root in self.roots.values()), default=0),
+            "concurrent_runs": self.slots_used,
+        }
+
     # Turns: queued and running
 
     def enqueue(self, turn: Turn) -> None:

@@ -16,6 +16,7 @@ from hopline_relay.asks import Asks
 from hopline_relay.domain.values import MAX_INBOX_PAGE, MAX_WAIT_SECONDS
 from hopline_relay.drafts import Draft, Sent
 from hopline_relay.inbox import Inbox
+from hopline_relay.meters import CALL
 from hopline_relay.plugins.grants import Grants
 from hopline_relay.questions import Question, Questions
 from hopline_relay.sends import Sends
@@ -81,6 +82,10 @@ class MessageHandlers:
         self._to_human = to_human
         self._views = views
         self._grants = grants
+
+    def repeated(self) -> None:
+        """Count a call over a tunnel that came a second time while it was served."""
+        self._sends.meters.duplicates[CALL] += 1
 
     async def send(
         self, principal: Principal, request: pb.SendRequest, *, turn_id: str = ""
