@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from pathlib import Path
 
@@ -204,6 +205,16 @@ def test_the_example_is_a_crew_of_seven_that_reports(tmp_path: Path) -> None:
         assert "report_to_caller" in each.instructions
         assert each.group_only
     assert all(each.soul and each.description and each.models.patterns for each in (*leads, *others))
+
+
+def test_the_file_that_the_page_shows_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "crews.md").read_text(encoding="utf-8")
+    (shown,) = [each for each in re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S) if "crew:" in each]
+    crew = read(tmp_path, shown)
+    assert [(each.wanted.key, each.wanted.lead) for each in crew.members] == [
+        ("planner", True),
+        ("librarian", False),
+    ]
 
 
 @given(

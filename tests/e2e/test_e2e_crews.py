@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 
-from tests.support.mesh_process import Agent, MeshProcess, Space
+from tests.support.mesh_process import ROOT, Agent, MeshProcess, Space
+
+EXAMPLE = ROOT / "deploy" / "examples" / "crew" / "crew.yaml"
 
 CREW = """
 crew: pair
@@ -41,3 +45,21 @@ async def test_a_worker_runs_the_model_of_its_member_else_the_default_with_its_p
     await mesh.cli("model", "default", "claude-opus-4", *inside)
     answer = await mesh.cli("ask", "hand", "And now?", *inside)
     assert answer["reply"].splitlines()[0] == "claude-opus-4/"
+
+
+async def test_a_crew_of_seven_needs_a_plan_with_room_for_all_of_it(mesh: MeshProcess, space: Space) -> None:
+    inside = ("--workspace", space.name)
+    await mesh.cli("policy", "preset", "solo", *inside)
+    for words in (("--dry-run",), ()):
+        done = await asyncio.to_thread(mesh.hopline, "crew", "apply", str(EXAMPLE), "--json", *words, *inside)
+        error = json.loads(done.stderr)["error"]
+        assert (done.returncode, error["code"]) == (1, "limit_reached")
+        assert error["details"] == {"rail": "agents", "limit": 5, "used": 0}
+        assert "7 are to be made" in error["message"]
+    assert (await mesh.cli("agent", "list", *inside))["agents"] == []
+    await mesh.cli("policy", "preset", "entrepreneur", *inside)
+    made = await mesh.cli("crew", "apply", str(EXAMPLE), *inside)
+    assert made["counts"]["create"] == 7
+    lead = next(each for each in made["members"] if each["lead"])
+    listed = (await mesh.cli("agent", "list", *inside))["agents"]
+    assert {each["parent_agent_id"] for each in listed if each["id"] != lead["id"]} == {lead["id"]}
