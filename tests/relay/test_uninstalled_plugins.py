@@ -11,7 +11,8 @@ from hopline.registry.v1.agent_pb2 import DeleteAgentRequest
 from hopline.registry.v1.identity_pb2 import CreateTokenRequest
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1 import session_pb2
-from hopline_relay.store import uninstalling
+from hopline_relay.store import schema, uninstalling
+from sqlalchemy import select
 
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
 
@@ -99,6 +100,40 @@ async def test_what_was_uninstalled_while_the_relay_was_away_goes_at_its_start(m
     await uninstall(mesh)
     await mesh.open_relay()
     await none_left(mesh, oracle)
+
+
+async def test_what_is_kept_of_a_session_goes_with_it(mesh: RelayMesh) -> None:
+    ada = await mesh.agent("ada")
+    oracle = (await install(mesh, "oracle"))["oracle"]
+    for agent in (ada, oracle):
+        await mesh.admin.sessions.Prompt(session_pb2.PromptRequest(agent=agent.id, text="go", wait_seconds=0))
+    found = await mesh.admin.sessions.ListSessions(session_pb2.ListSessionsRequest())
+    session_of = {each.agent.id: each.id for each in found.sessions}
+
+    def write(book: Any) -> None:
+        for agent in (ada, oracle):
+            for table in (schema.todos, schema.todo_lists, schema.timers, schema.children):
+                values = {each.name: _anything(each) for each in table.c if not each.nullable}
+                values |= {"workspace_id": mesh.workspace_id, "session_id": session_of[agent.id]}
+                values |= {"id": f"of-{agent.id}"} if "id" in table.c else {}
+                values |= {"agent_id": agent.id} if "agent_id" in table.c else {}
+                values |= {"state": "ended"} if "state" in table.c else {}
+                book.connection.execute(table.insert().values(values))
+
+    await mesh.relay.journal.write(write)
+    await uninstall(mesh)
+    await none_left(mesh, oracle)
+
+    def left(connection: Any) -> list[str]:
+        tables = (schema.todos, schema.todo_lists, schema.timers, schema.children)
+        return [each for table in tables for each in connection.execute(select(table.c.session_id)).scalars()]
+
+    assert await mesh.relay.journal.read(left) == [session_of[ada.id]] * 4
+
+
+def _anything(column: Any) -> Any:
+    """Return some value of a column's type."""
+    return {str: "x", bool: False}.get(column.type.python_type, 0)
 
 
 async def test_many_sessions_go_a_part_at_a_time(mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch) -> None:

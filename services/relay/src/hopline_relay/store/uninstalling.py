@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Connection, and_, delete, func, select
+from sqlalchemy import Connection, delete, func, select
 
 from hopline_relay.domain.values import MESH
 from hopline_relay.store.book import Book
-from hopline_relay.store.schema import EMPTY, sessions
+from hopline_relay.store.schema import EMPTY, children, sessions, timers, todo_lists, todos
 
 SESSIONS: Final = 200
 GONE: Final = "sessions.deleted"
+# What is kept of a session beside it.
+_KEPT: Final = tuple((table, table.c.session_id) for table in (children, todos, todo_lists, timers))
 
 
 def count_sessions(connection: Connection, workspace_id: str, agent_id: str) -> int:
@@ -40,9 +42,8 @@ def delete_sessions(book: Book, workspace_id: str, agent_id: str, plugin_id: str
     ids = list(book.connection.execute(query).scalars())
     if not ids:
         return False
-    book.connection.execute(
-        delete(sessions).where(and_(sessions.c.workspace_id == workspace_id, sessions.c.id.in_(ids)))
-    )
+    for table, column in ((sessions, sessions.c.id), *_KEPT):
+        book.connection.execute(delete(table).where(table.c.workspace_id == workspace_id, column.in_(ids)))
     details = {"plugin": plugin_id, "sessions": len(ids)}
     book.note(workspace_id, GONE, MESH, agent_id=agent_id, details=details)
     return len(ids) == SESSIONS
