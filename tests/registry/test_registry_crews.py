@@ -52,6 +52,18 @@ async def test_a_crew_without_a_lead_is_made_of_main_agents(rig: Rig) -> None:
         assert (each.is_subagent, each.parent_agent_id) == (False, "")
 
 
+async def test_a_plan_says_of_whom_no_other_agent_reaches(rig: Rig) -> None:
+    applied = await apply(rig.admin, READER, CRITIC)
+    assert [each.note for each in applied.members] == [
+        "",
+        "group_only without a lead: no other agent reaches it",
+    ]
+    applied = await apply(rig.admin, LEAD, READER, CRITIC)
+    assert {each.note for each in applied.members} == {""}
+    applied = await apply(rig.admin, but(LEAD, group_only=True), dry_run=True)
+    assert "no other agent reaches it" in applied.members[0].note
+
+
 async def test_a_second_run_changes_nothing(rig: Rig) -> None:
     await apply(rig.admin, *TRIO)
     seq = rig.registry.directory.seq

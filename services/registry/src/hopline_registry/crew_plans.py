@@ -25,6 +25,7 @@ from hopline_registry.store import agents as rows
 from hopline_registry.store import models as model_rows
 
 _NO_MODEL: Final = "no model of the catalogue matches its models: it runs the default"
+_CLOSED: Final = "group_only without a lead: no other agent reaches it"
 # Where a member stands in its crew.
 _PLACE: Final = ("parent_agent_id", "is_subagent")
 # Fields of an agent, by what they are of a member.
@@ -141,7 +142,8 @@ class _Reconciling:
         point("registry.crew_member")
         if wanted.is_lead:
             self._named, self._lead = step.agent, self._leading(step.agent)
-        return replace(step, is_lead=wanted.is_lead)
+        notes = [step.note, _CLOSED if crews.is_closed(step.agent) else ""]
+        return replace(step, is_lead=wanted.is_lead, note="; ".join(filter(None, notes)))
 
     def _created(self, wanted: Wanted) -> Step:
         values, note = self._values(wanted, self._lead)
@@ -173,8 +175,10 @@ class _Reconciling:
     def _retired(self, agent: AgentRecord) -> Step:
         if self._order.only_missing:
             return Step("kept", agent, note="is not wanted any more")
+        # Those of the crew have another by now, or have gone before it.
+        left = ", ".join(child.slug for child in children_of(self._tx, agent))
         members.remove(self._tx, agent)
-        return Step("delete", agent)
+        return Step("delete", agent, note=f"leaves without a lead: {left}" if left else "")
 
     def _values(self, wanted: Wanted, lead: AgentRecord | None) -> tuple[dict[str, Any], str]:
         """Return the fields that a member is to have, and what a person should know of them."""
@@ -231,6 +235,7 @@ def _plan_id(steps: Sequence[Step]) -> str:
             "" if each.action == "create" else each.agent.id,
             each.agent.slug,
             [(change.field, change.before, change.after, change.digest) for change in each.changes],
+            each.note,
         )
         for each in steps
     ]

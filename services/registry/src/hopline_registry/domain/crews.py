@@ -103,6 +103,11 @@ def is_orphan(agent: AgentRecord) -> bool:
     return agent.is_subagent and not agent.parent_agent_id
 
 
+def is_closed(agent: AgentRecord) -> bool:
+    """Tell whether an agent is for its group alone, and has none."""
+    return agent.is_group_only_callable and not agent.parent_agent_id
+
+
 def shown(name: str, before: Any, after: Any) -> Change:
     """Return how a change of a field is shown."""
     old, new = _text(before), _text(after)
