@@ -13,6 +13,7 @@ from hopline_relay.hooks.breaker import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, Br
 from hopline_relay.plugins.calling import CallFailed
 
 from tests.support.hook_rig import HookRig, never, passes, rewrite
+from tests.support.posts import Taken, set_webhook
 from tests.support.relay_mesh import Caller, RelayMesh, until
 
 
@@ -189,6 +190,29 @@ async def test_a_hook_that_keeps_failing_is_left_alone_and_comes_back(mesh: Rela
     for _ in range(3):
         await ada.send(bob)
     assert len(rig.asked) == FAILURES + 4
+
+
+async def test_that_a_hook_is_left_alone_is_said_in_the_log_and_to_whoever_installed_it(
+    mesh: RelayMesh, rig: HookRig
+) -> None:
+    taken = Taken(mesh)
+    await set_webhook(mesh)
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    works = False
+    plugin = rig.add("abe", lambda asked: passes() if works else dies(asked))
+    for _ in range(FAILURES):
+        await ada.send(bob)
+    await mesh.clock.advance(0.2)
+    await until(lambda: taken.posts, "the post")
+    (told,) = taken.of("hook.suspended")
+    assert told["plugin"] == {"id": plugin.id, "key": "abe", "name": "Abe"}
+    assert (told["hook"], told["reason"]) == ("inter_agent_message", "it cannot be reached")
+    works = True
+    await mesh.skip(FIRST_PAUSE)
+    await ada.send(bob)
+    await mesh.relay.journal.write(lambda book: None)
+    for action in ("hook.suspended", "hook.resumed", "hook.notified"):
+        assert len(await mesh.events(action)) == 1, action
 
 
 async def test_a_closed_hook_that_is_left_alone_keeps_everything_back(mesh: RelayMesh, rig: HookRig) -> None:

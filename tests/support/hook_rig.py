@@ -45,6 +45,12 @@ class HookRig:
     decide: dict[tuple[str, str], Decide] = field(default_factory=dict)
     asked: list[tuple[str, Any]] = field(default_factory=list)
 
+    @property
+    def admin_id(self) -> str:
+        """Who has installed them: the owner of the agents."""
+        agents = list(self.mesh.relay.directory.agents(self.mesh.workspace_id))
+        return agents[0].owner_id if agents else ""
+
     def __post_init__(self) -> None:
         hooks = self.mesh.relay.hooks
         hooks.plugins = lambda workspace_id: [
@@ -70,7 +76,7 @@ class HookRig:
             name=key.title(),
             version="1",
             state="active",
-            installed_by=self.mesh.admin.id,
+            installed_by=self.admin_id,
             permissions=frozenset(permissions),
             hooks=(PluginHookRecord(kind, order, "fail_closed" if closed else "fail_open"),),
             endpoint="127.0.0.1:1",

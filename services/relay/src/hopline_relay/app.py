@@ -54,7 +54,7 @@ from hopline_relay.hold_views import HoldViews
 from hopline_relay.holding import Holding
 from hopline_relay.hooks.handing import Handing, ask_plugin
 from hopline_relay.hooks.messages import MessageHooks
-from hopline_relay.hooks.noting import Notes
+from hopline_relay.hooks.noting import HookNotices, Notes
 from hopline_relay.hooks.prompts import PromptHooks
 from hopline_relay.hooks.runner import Hooks
 from hopline_relay.inbox import Inbox
@@ -183,7 +183,7 @@ class Relay:
         claims = Claims(journal, directory, admission, endings, signals, clock)
         self.turns = turns = Turns(journal, directory, admission, endings, cancels, claims, signals, clock)
         self.dispatcher = dispatcher = Dispatcher(turns, directory, clock)
-        notes = Notes(journal)
+        self._hook_notes = notes = Notes(journal, directory, ids)
         self.hooks.on_changed = notes.changed
         dispatcher.prompts = PromptHooks(self.hooks, directory, notes, ids, clock)
         self._measuring = Measuring(journal, dispatcher, waits, clock)
@@ -283,6 +283,8 @@ class Relay:
         outbox.add_kind(outbox_rows.ESCALATION, EscalationNotices(self.journal, addresses))
         outbox.add_kind(outbox_rows.ROOT, RootNotices(self.journal, addresses))
         outbox.add_kind(outbox_rows.WAKE_FAILED, WakeFailedNotices(self.journal, addresses))
+        outbox.add_kind(outbox_rows.HOOK, HookNotices(self.journal, addresses, self.hooks))
+        self._hook_notes.on_notice = outbox.wake
         return outbox
 
     def _open_plugins(self, registry: grpc.aio.Channel, settings: RelaySettings, ids: IdMaker) -> None:

@@ -17,6 +17,8 @@ class Breaker:
     """What one hook's last calls came to. Times are monotonic seconds."""
 
     failures: int = 0
+    # What was wrong the last time.
+    problem: str = ""
     pause: float = 0.0
     until: float = 0.0
     # While one call finds out whether it works again.
@@ -42,8 +44,9 @@ class Breaker:
         self.failures, self.pause, self.until, self.probing = 0, 0.0, 0.0, False
         return change
 
-    def failed(self, now: float) -> Change:
+    def failed(self, now: float, problem: str = "") -> Change:
         """Note a call that failed. What was under way when it was suspended changes nothing more."""
+        self.problem = problem
         if self.is_open and not self.probing:
             return ""
         self.failures += 1

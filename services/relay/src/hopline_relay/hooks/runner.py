@@ -108,6 +108,11 @@ class Hooks:
         for key in [key for key in self._breakers if key[0] == plugin_id]:
             del self._breakers[key]
 
+    def left_alone(self, plugin_id: str, kind: str) -> str:
+        """Return why a hook is not called for a while; empty where it is."""
+        breaker = self._breakers.get((plugin_id, kind))
+        return breaker.problem if breaker is not None and breaker.is_open else ""
+
     def concerns(self, workspace_id: str, kind: str) -> bool:
         """Tell whether there is a hook of this kind."""
         return kind in self._kinds.get(workspace_id, ())
@@ -155,7 +160,7 @@ class Hooks:
             raise
         except Exception as error:
             why = _late() if isinstance(error, TimeoutError) else _words_of(error)
-            self._tell(point, breaker.failed(self._clock.monotonic()), why)
+            self._tell(point, breaker.failed(self._clock.monotonic(), why), why)
             raise HookFailedError(why) from None
         self._tell(point, breaker.worked(), "")
         return verdict

@@ -17,6 +17,7 @@ Key = tuple[str, str]
 ESCALATION: Final = "escalation"
 ROOT: Final = "root"
 WAKE_FAILED: Final = "wake_failed"
+HOOK: Final = "hook"
 WAKING: Final = "wake"
 
 _DUE = Statement(
