@@ -13,22 +13,31 @@ For example::
     async def greet(event: Event) -> None:
         await event.chat.spawn("Look up what is new.", agent="shop-librarian")
 
+    @plugin.hook("inter_agent_message")
+    def no_prices(message: Hooked) -> str | Veto | None:
+        return Veto("prices stay in the shop") if "EUR" in message.text else None
+
     plugin.main()  # `serve`, or `manifest` for what `hopline plugin install` takes
 """
 
 from hopline_client.plugin.chat import Chat, Delivered, PeerSession, Spawned
 from hopline_client.plugin.events import Event
+from hopline_client.plugin.hooks import Acting, Hooked, Rewrite, Veto
 from hopline_client.plugin.host import PluginAgent, PluginHost, PluginModel
 from hopline_client.plugin.plugin import Plugin
 
 __all__ = [
+    "Acting",
     "Chat",
     "Delivered",
     "Event",
+    "Hooked",
     "PeerSession",
     "Plugin",
     "PluginAgent",
     "PluginHost",
     "PluginModel",
+    "Rewrite",
     "Spawned",
+    "Veto",
 ]

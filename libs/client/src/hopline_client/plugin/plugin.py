@@ -15,6 +15,7 @@ import grpc.aio
 from google.protobuf import json_format
 from hopline.hooks.v1 import extension_pb2
 from hopline.hooks.v1.extension_pb2_grpc import add_ExtensionServiceServicer_to_server
+from hopline.hooks.v1.hook_pb2_grpc import add_HookServiceServicer_to_server
 from hopline.registry.v1 import plugin_pb2 as pb
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.tls import TlsSettings
@@ -23,8 +24,10 @@ from hopline_client.discovery import Source, TokenSource
 from hopline_client.plugin.chat import Chat
 from hopline_client.plugin.endpoint import Add, Endpoint
 from hopline_client.plugin.events import KINDS, EventKind, Handler
+from hopline_client.plugin.hooks import HOOK_KINDS, FailMode, HookHandler, HookKind
 from hopline_client.plugin.host import PluginHost, current_chat
 from hopline_client.plugin.servicers.extension import Extension
+from hopline_client.plugin.servicers.hooks import Hooks
 from hopline_client.tools import Function, ServerTool
 
 _SECRET_FILE: Final = "HOPLINE_PLUGIN_SECRET_FILE"  # noqa: S105  a name, not a secret
@@ -78,6 +81,8 @@ class Plugin:
         self._endpoint_tls = endpoint_tls
         self._tools: dict[str, ServerTool] = {}
         self._handlers: dict[EventKind, list[Handler]] = {kind: [] for kind in KINDS}
+        self._hooks: dict[HookKind, HookHandler] = {}
+        self._hooked: list[pb.PluginHook] = []
         self._services: list[Add] = []
         self._host: PluginHost | None = None
         self._stopping = asyncio.Event()
@@ -122,6 +127,26 @@ class Plugin:
 
         return add
 
+    def hook(
+        self, kind: HookKind, *, order: int = 0, fail_mode: FailMode = "fail_open"
+    ) -> Callable[[HookHandler], HookHandler]:
+        """Have a function asked about what is on its way through the mesh, before it goes on.
+
+        It returns other words, a `Veto`, or nothing: it passes. What it raises, or has not said after 2 s, is
+        its failure, and `fail_mode` says what becomes of the item then. Lower `order` is asked first.
+        """
+        if kind not in HOOK_KINDS:
+            raise ValueError(f"there is no hook {kind!r}; there are: {', '.join(HOOK_KINDS)}")
+        if kind in self._hooks:
+            raise ValueError(f"there are two hooks {kind!r}")
+
+        def add(handler: HookHandler) -> HookHandler:
+            self._hooks[kind] = handler
+            self._hooked.append(pb.PluginHook(kind=kind, order=order, fail_mode=fail_mode))
+            return handler
+
+        return add
+
     def serve(self, add: Add) -> None:
         """Serve a further gRPC service at the endpoint."""
         self._services.append(add)
@@ -137,6 +162,7 @@ class Plugin:
             agents=[pb.PluginAgent(**each) for each in self._agents],
             skills=[pb.PluginSkill(**each) for each in self._skills],
             commands=[pb.PluginCommand(**each) for each in self._commands],
+            hooks=self._hooked,
         )
         for each in self._tools.values():
             defined = each.definition()
@@ -151,7 +177,7 @@ class Plugin:
 
     @property
     def _serves(self) -> bool:
-        return bool(self._tools or self._services or any(self._handlers.values()))
+        return bool(self._tools or self._hooks or self._services or any(self._handlers.values()))
 
     # -- the mesh ----------------------------------------------------------------------------------
 
@@ -179,8 +205,11 @@ class Plugin:
         """Serve until `stop`."""
         extension = Extension(self._tools, self._handlers, self.handed)
 
+        hooks = Hooks(self._hooks, self.handed)
+
         def add(server: grpc.aio.Server) -> None:
             add_ExtensionServiceServicer_to_server(extension, server)
+            add_HookServiceServicer_to_server(hooks, server)
 
         endpoint = Endpoint([add, *self._services], self._secret, self._endpoint_tls)
         self.address = await endpoint.start(self._endpoint)

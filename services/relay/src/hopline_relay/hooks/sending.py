@@ -45,7 +45,10 @@ class HookedSends:
             raise HoplineError("overloaded", "hooks have too much to look at", retry_after=1.0)
         speaker = (draft.principal.workspace_id, draft.speaker.id)
         before, queued = self._last.get(speaker), asyncio.get_running_loop().create_future()
-        self._last[speaker] = queued
+        if draft.plugin is None:
+            self._last[speaker] = queued
+        else:
+            before = None  # what is said from within a hook would wait for what this hook is asked about
         task = detach(self._through(draft, before, queued), name="hooked send")
         self._running.add(task)
 
@@ -82,14 +85,18 @@ class HookedSends:
 
 
 def _said(ready: Ready) -> Said:
-    outgoing = ready.outgoing
+    outgoing, handed = ready.outgoing, ready.draft.handed
+    depth, root_id = outgoing.from_depth, outgoing.root_id
+    if handed is not None:
+        # It counts at what its plugin was handed, whatever turn the session runs meanwhile.
+        depth, root_id = max(depth, handed.depth), root_id or next(iter(handed.roots), "")
     return Said(
         origin=Origin(
             workspace_id=outgoing.workspace_id,
             session_id=outgoing.session_id,
             agent_id=outgoing.sender.id,
-            depth=outgoing.from_depth,
-            root_id=outgoing.root_id,
+            depth=depth,
+            root_id=root_id,
             generation=outgoing.hook_generation,
             traceparent=outgoing.traceparent,
         ),

@@ -560,7 +560,8 @@ escalations = Table(
 
 # What is still to be posted under a signature: a row goes once it was taken, or given up. `kind`:
 # `escalation`, `root`, `wake_failed` or `hook` to an owner, `wake` to what starts an agent's worker. An agent
-# has one wake, which stays while it has work and no tunnel; given up, it has an `ended_at` and is due no more.
+# has one wake, which stays while it has work and no tunnel; given up, it has an `ended_at` and is due no
+# more.
 posts = Table(
     "posts",
     metadata,
