@@ -46,6 +46,13 @@ Point = Literal[
     "registry.crew_member",
     "registry.crew_applied",
     "registry.crew_committed",
+    # A plugin that is installed, and one that is uninstalled: as a whole, and once that is on disk; then the
+    # sessions of its agents.
+    "registry.plugin_installing",
+    "registry.plugin_installed",
+    "registry.plugin_ending",
+    "registry.plugin_ended",
+    "plugin.sessions",
     # A deposit, before whoever paid in hears of it.
     "quota.deposited",
     # A worker's side of a turn.

@@ -11,6 +11,7 @@ from hopline.registry.v1 import plugin_pb2 as pb
 from hopline_directory import OPERATOR, AgentRecord, PluginRecord
 from hopline_directory.plugins import plugin_message
 from hopline_rpc.errors import HoplineError, invalid
+from hopline_rpc.faults import point
 from hopline_rpc.principals import Principal
 
 from hopline_registry.core import Core, Tx, filtered
@@ -77,9 +78,12 @@ class Plugins:
             if request.confirm and not found.row.is_confirmed:
                 found = found._replace(row=_confirm(tx, managed(tx, found.row.id)))
             tx.made(request, request.request_id, found.row.id)
+            point("registry.plugin_installing")
             return found
 
-        return await self._core.write(caller, op)
+        installed = await self._core.write(caller, op)
+        point("registry.plugin_installed")
+        return installed
 
     async def confirm(self, caller: Principal, ref: str, revision: int) -> PluginRow:
         """Agree to what waits; `revision` is what the caller has seen of it, 0 for whatever it is."""
@@ -148,9 +152,12 @@ class Plugins:
             rows.save_plugin(tx.conn, replace(row, uninstalled_at=tx.now, endpoint_secret=""))
             details = {**_details(row), "agents": [each.slug for each in agents]}
             tx.changed(row.workspace_id, "plugin.uninstalled", details, plugin_removed=row.id)
+            point("registry.plugin_ending")
             return len(agents)
 
-        return await self._core.write(caller, op)
+        ended = await self._core.write(caller, op)
+        point("registry.plugin_ended")
+        return ended
 
     async def get(self, caller: Principal, ref: str) -> PluginRow:
         """Return a plugin that the caller may see."""

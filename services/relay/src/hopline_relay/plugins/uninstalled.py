@@ -18,6 +18,7 @@ from hopline_directory import AgentRecord, Directory
 from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
+from hopline_rpc.faults import point
 
 from hopline_relay.journal import Journal
 from hopline_relay.store.uninstalling import count_sessions, delete_sessions
@@ -102,6 +103,7 @@ class Uninstalled:
         )
         if not await self._journal.read(find):
             return True
+        point("plugin.sessions")
         while await self._journal.write(delete):
             await self._clock.sleep(_PAUSE_SECONDS)
         return not await self._journal.read(find)
