@@ -141,6 +141,21 @@ async def test_a_new_lead_may_take_the_place_of_one_that_is_not_wanted_any_more(
     assert found["reader"].parent_agent_id == found["critic"].parent_agent_id == found["boss"].id
 
 
+async def test_a_plan_tells_whom_outside_of_the_crew_a_deletion_leaves_without_a_lead(rig: Rig) -> None:
+    await apply(rig.admin, *TRIO)
+    await rig.agent("Helper", parent_agent_id="lead")
+    told = await apply(rig.admin, READER, dry_run=True)
+    notes = {each.key: each.note for each in told.members}
+    assert notes == {"reader": "", "critic": "", "lead": "leaves without a lead: helper"}
+    await rig.agent("Another", parent_agent_id="lead")
+    error = await refusal(apply(rig.admin, READER, expected_plan_id=told.plan_id))
+    assert error.reason == "failed_precondition"
+    applied = await apply(rig.admin, READER)
+    assert applied.members[-1].note == "leaves without a lead: another, helper"
+    for slug in ("helper", "another"):
+        assert (await rig.admin.agents.GetAgent(GetAgentRequest(agent=slug))).agent.parent_agent_id == ""
+
+
 async def test_a_lead_that_leads_somebody_else_too_cannot_become_a_subagent(rig: Rig) -> None:
     await apply(rig.admin, *TRIO)
     await rig.agent("Helper", parent_agent_id="lead")
