@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from hopline.registry.v1 import agent_pb2
+from hopline.relay.v1 import dead_letter_pb2, session_pb2
 from hopline.relay.v1 import delegation_pb2 as pb
-from hopline.relay.v1 import session_pb2
 from hopline_relay.store import children
 from hopline_relay.turns import ClaimedTurn
 
-from tests.support.relay_mesh import Caller, RelayMesh, Worker, refusal, start_child
+from tests.support.relay_mesh import Caller, RelayMesh, Worker, attempt, refusal, start_child
 
 UUID = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 
@@ -279,3 +279,93 @@ async def test_of_several_tasks_that_were_pulled_at_once_a_report_names_none(mes
     assert error.details["message_ids"] == [message.id for message in taken.messages]
     await sub.reply(taken.messages[0].id, "two")
     assert (await _report(sub, "three")).is_delivered
+
+
+async def test_the_children_of_a_deleted_lead_are_stopped_though_its_turn_has_ended(mesh: RelayMesh) -> None:
+    lead, worker, turn = await _prompted(mesh)
+    running, waiting = await mesh.agent("running"), await mesh.agent("waiting")
+    for sub in (running, waiting):
+        await start_child(lead, sub, caller_session_id=turn.session_id)
+    theirs = await mesh.worker(running)
+    task = await theirs.next()
+    await worker.end(turn, "")
+    await mesh.delete(lead)
+    assert not await theirs.end(task, "for nobody")
+    assert await (await mesh.worker(waiting)).claim() == []
+
+
+async def test_a_report_and_the_deletion_of_the_lead_at_once_leave_nothing_open(mesh: RelayMesh) -> None:
+    for turn_about in range(4):
+        lead, sub = await mesh.agent(f"lead-{turn_about}"), await mesh.agent(f"sub-{turn_about}")
+        child = await start_child(lead, sub)
+        task = await (await mesh.worker(sub)).next()
+        calls = [attempt(_report(sub, "so", caller_session_id=task.session_id)), mesh.delete(lead)]
+        if turn_about % 2:
+            calls.reverse()
+        await asyncio.gather(*calls)
+        found = await mesh.admin.sessions.GetSession(
+            session_pb2.GetSessionRequest(session_id=child.session_id)
+        )
+        assert not found.session.child.owes_report
+        late = await _report(sub, "late", caller_session_id=task.session_id)
+        assert (late.is_delivered, "no longer there" in late.cancel_reason) == (False, True)
+
+
+async def test_of_two_reports_at_once_one_discharges_and_the_other_is_a_start(mesh: RelayMesh) -> None:
+    lead, worker, turn = await _prompted(mesh)
+    sub = await mesh.agent("sub")
+    child = await start_child(lead, sub, caller_session_id=turn.session_id)
+    await worker.end(turn, "")
+    await (await mesh.worker(sub)).next()
+    reports = await asyncio.gather(
+        *(_report(sub, str(number), caller_session_id=child.session_id) for number in range(2))
+    )
+    assert sorted(report.depth for report in reports) == [0, 2]
+    assert await _owing(mesh, turn.session_id) == []
+
+
+async def test_a_report_and_the_end_of_its_turn_at_once_wake_the_lead_once_for_the_task(
+    mesh: RelayMesh,
+) -> None:
+    for turn_about in range(4):
+        lead, sub = await mesh.agent(f"lead-{turn_about}"), await mesh.agent(f"sub-{turn_about}")
+        child = await start_child(lead, sub)
+        theirs = await mesh.worker(sub)
+        task = await theirs.next()
+        report = attempt(_report(sub, "reported", caller_session_id=child.session_id))
+        calls = [report, theirs.end(task, "ended")]
+        if turn_about % 2:
+            calls.reverse()
+        await asyncio.gather(*calls)
+        bodies = [message.body for message in (await lead.take()).messages]
+        # The end may come first: then the report is one more message of the child's own.
+        assert bodies in (["reported"], ["ended", "reported"])
+
+
+async def test_children_and_their_limit_survive_a_restart(mesh: RelayMesh) -> None:
+    await mesh.policy(pair_budget="0")
+    lead, _, turn = await _prompted(mesh)
+    sub = await mesh.agent("sub")
+    for number in range(20):
+        await start_child(lead, sub, str(number), caller_session_id=turn.session_id)
+    await mesh.reopen()
+    assert len(await _owing(mesh, turn.session_id, turn.root_id)) == 20
+    error = await refusal(start_child(lead, sub, caller_session_id=turn.session_id))
+    assert error.reason == "limit_reached"
+
+
+async def test_a_child_that_nobody_took_is_told_and_lives_again_when_it_is_retried(mesh: RelayMesh) -> None:
+    await mesh.policy(queue_seconds=60)
+    lead, sub = await mesh.agent("lead"), await mesh.agent("sub")
+    child = await start_child(lead, sub)
+    await mesh.passes(61)
+    [told] = (await lead.take()).messages
+    assert "deadline_exceeded" in told.body
+    parent = (await mesh.admin.turns.GetTurn(pb.GetTurnRequest(turn_id=told.deliveries[0].turn_id))).turn
+    assert await _owing(mesh, parent.session_id) == []
+    letters = dead_letter_pb2.RetryDeadLettersRequest(turn_ids=[child.turn_id])
+    await mesh.admin.letters.RetryDeadLetters(letters)
+    assert await _owing(mesh, parent.session_id) == [child.session_id]
+    theirs = await mesh.worker(sub)
+    await theirs.end(await theirs.next(), "at last")
+    assert [message.body for message in (await lead.take()).messages] == ["at last"]

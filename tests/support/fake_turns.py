@@ -20,6 +20,7 @@ from hopline.runtime.v1.tunnel_pb2_grpc import TunnelServiceStub, add_TunnelServ
 from hopline_directory.directory import Directory
 from hopline_relay.dispatch import Attachment, Dispatcher
 from hopline_relay.drafts import Sent
+from hopline_relay.outputs import Outputs
 from hopline_relay.servicers.messages import MessageHandlers
 from hopline_relay.tool_runs import ToolRuns
 from hopline_relay.tool_schemas import Tool
@@ -219,6 +220,19 @@ class FakeTools:
         return None
 
 
+class FakeOutputs:
+    """Keeps nothing of what is written."""
+
+    async def load(self, keys: Any) -> dict[Any, Any]:
+        return {}
+
+    def changed(self, key: Any, attempt: int, writing: Any) -> None:
+        pass
+
+    def ended(self, key: Any) -> None:
+        pass
+
+
 class FakeHandlers:
     """Answers calls; an `ask` waits for `answers[agent]` where the test put a future there."""
 
@@ -404,6 +418,7 @@ class FakeMesh:
             turns,
             cast("ToolRuns", FakeTools()),
             cast("MessageHandlers", self.handlers),
+            cast("Outputs", FakeOutputs()),
             self.authenticator,
             self.directory,
             self._fresh,

@@ -322,8 +322,25 @@ def session(value: session_pb2.Session) -> Json:
         },
         "opened": [_linked(each) for each in value.opened],
         "opened_count": value.opened_count,
+        "child": _child(value.child) if value.HasField("child") else None,
+        "live_children": value.live_children,
+        "peer_session_id": value.peer_session_id or None,
         "created_at": time(value, "created_at"),
         "last_at": time(value, "last_at"),
+    }
+
+
+def _child(value: session_pb2.Child) -> Json:
+    """Return what a session is as somebody's child."""
+    return {
+        "parent": party(value.parent),
+        "parent_session_id": value.parent_session_id or None,
+        "state": value.state,
+        "owes_report": value.owes_report,
+        "is_fire_and_forget": value.is_fire_and_forget,
+        "links": value.links,
+        "root_id": value.root_id,
+        "message_id": value.message_id,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -32,6 +32,8 @@ ANSWER_BYTES: Final = 256 * 1024
 LEASE_SECONDS: Final = 25.0
 _PIECE: Final = 16 * 1024  # characters: at most 64 KiB of UTF-8
 _PROGRESS: Final = 1024
+# The reply mode in which others see what is written as it grows.
+_STREAMED: Final = "all"
 _FAILURE: Final = 2000
 _MAX_CALLS: Final = 256
 _CALL_SECONDS: Final = 30.0
@@ -77,6 +79,8 @@ class _Running:
     end: pb.TurnEnded | None = None
     stopped: bool = False
     forgotten: bool = False
+    # What was written, where it is shown as it grows: a relay that was away is told again.
+    written: str = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -167,7 +171,10 @@ class Seat:
         for turn_id, running in list(self._turns.items()):
             if (turn_id, running.start.attempt) not in resumed:
                 self._forget(running)
-            elif running.end is not None:
+                continue
+            for piece in self._pieces(running.start, running.written, 0):
+                outbox.put(pb.WorkerItem(output=piece))
+            if running.end is not None:
                 outbox.put(pb.WorkerItem(ended=running.end))
         for pending in list(self._calls.values()):
             if pending.call.WhichOneof("method") in _REPEATABLE:
@@ -356,18 +363,32 @@ class Seat:
             pending.result.set_result(item)
 
     async def write(self, start: pb.StartTurn, text: str) -> None:
-        """Pass on a piece of output; while there is no stream it is not shown, the answer has it all."""
-        for begin in range(0, len(text), _PIECE):
-            piece = text[begin : begin + _PIECE]
-            output = pb.TurnOutput(
-                attachment=self.number,
-                turn_id=start.turn_id,
-                attempt=start.attempt,
-                text=readable(piece, _PIECE),
-            )
+        """Pass on a piece of output; what is said while there is no stream is said again on the next."""
+        running = self._turns.get(start.turn_id)
+        offset = None
+        if running is not None and start.reply_mode == _STREAMED:
+            offset = len(running.written.encode())
+            if offset > ANSWER_BYTES:
+                return  # the relay has been told that it is too long
+            text = readable(text, len(text))
+            running.written += text
+        for output in self._pieces(start, text, offset):
             if self._outbox is not None:
                 self._outbox.put(pb.WorkerItem(output=output))
                 await self._outbox.drained()
+
+    def _pieces(self, start: pb.StartTurn, text: str, offset: int | None) -> Iterator[pb.TurnOutput]:
+        for begin in range(0, len(text), _PIECE):
+            piece = readable(text[begin : begin + _PIECE], _PIECE)
+            yield pb.TurnOutput(
+                attachment=self.number,
+                turn_id=start.turn_id,
+                attempt=start.attempt,
+                text=piece,
+                offset=offset,
+            )
+            if offset is not None:
+                offset += len(piece.encode())
 
     def progress(self, start: pb.StartTurn, text: str) -> None:
         """Give a sign of life."""

@@ -62,6 +62,7 @@ from hopline_relay.journal import Journal
 from hopline_relay.measuring import Measuring
 from hopline_relay.mesh_wakes import MeshWakes
 from hopline_relay.outbox import Outbox
+from hopline_relay.outputs import Outputs
 from hopline_relay.owner_notices import Addresses, EscalationNotices, RootNotices, WakeFailedNotices
 from hopline_relay.owners import Owners
 from hopline_relay.plugins.acting import Acting
@@ -231,6 +232,7 @@ class Relay:
             sends, asks, questions, inbox, tools, offers, delegation, to_human, views, self.grants
         )
         self.server = self._open_server(settings, ids)
+        self._outputs = Outputs(journal, clock)
         self._tunnels = self._open_tunnels(ids)
         self._add_servicers(asks, cancels, letters, views, pager, ids)
         self._add_sources(asks, views, pager, ids)
@@ -335,6 +337,7 @@ class Relay:
             turns=self.turns,
             tools=self._tool_runs,
             handlers=self.handlers,
+            outputs=self._outputs,
             authenticator=self._guard.authenticator,
             directory=self.directory,
             ensure_fresh=self._guard.follower.ensure_fresh,
@@ -478,6 +481,7 @@ class Relay:
                 self.refusals,
             ):
                 await part.drained()
+            await self._outputs.flush()
             await self.admission.close()
             await recovery.end(self.journal)
         await self.plugin_calls.close()

@@ -25,7 +25,7 @@ from hopline_relay.hold_views import HoldViews
 from hopline_relay.journal import Journal
 from hopline_relay.sends import Sends
 from hopline_relay.slots import Slots
-from hopline_relay.store import escalating, queues, waiting, wakes
+from hopline_relay.store import escalating, outputs, queues, waiting, wakes
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.facts import Names, look_up
@@ -45,6 +45,8 @@ class _Watched:
     state: str
     debt: Record | None
     reply: Record | None
+    # What an agent in reply mode `all` has written so far.
+    written: str = ""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -121,12 +123,13 @@ class Asks:
         if waiter is not None:
             self._waits.leave(waiter)
             self._waits.forget(draft.principal.workspace_id, waiter)
-        state = "queued"
+        state, written = "queued", ""
         if outcome is None and waiter is not None:
-            state = await self._state_of(draft.principal.workspace_id, copy.turn_id)
+            state, written = await self._state_of(draft.principal.workspace_id, copy.turn_id)
         view = turn_view(
             state,
             outcome,
+            written=written,
             session_id=copy.session_id,
             turn_id=copy.turn_id,
             thread_id=sent.thread_id,
@@ -200,12 +203,16 @@ class Asks:
             self._hand_over.back(workspace_id, turn_id)
         self._waits.forget(workspace_id, waiter)
 
-    async def _state_of(self, workspace_id: str, turn_id: str) -> str:
+    async def _state_of(self, workspace_id: str, turn_id: str) -> tuple[str, str]:
+        """Return what a turn does that has no outcome yet, and what it has written so far."""
         key = (workspace_id, turn_id)
 
-        def read(connection: Connection) -> str:
+        def read(connection: Connection) -> tuple[str, str]:
             row = queues.find(connection, {key}).get(key)
-            return "running" if row is None else _state(connection, row)
+            if row is None:
+                return "running", ""
+            written = outputs.so_far(connection, row) if self._streams(workspace_id, row.agent_id) else ""
+            return _state(connection, row), written
 
         return await self._journal.read(read)
 
@@ -229,6 +236,7 @@ class Asks:
         view = turn_view(
             watched.state,
             outcome,
+            written=watched.written,
             session_id=turn.session_id,
             turn_id=turn.id,
             thread_id=turn.thread_id,
@@ -291,12 +299,17 @@ class Asks:
             if debt is not None and debt.reply_message_id:
                 reply_key = (key[0], debt.reply_message_id)
                 reply = by_id(connection, messages, {reply_key}).get(reply_key)
-            return _Watched(turn, _state(connection, turn), debt, reply)
+            written = outputs.so_far(connection, turn) if self._streams(key[0], turn.agent_id) else ""
+            return _Watched(turn, _state(connection, turn), debt, reply, written)
 
         watched = await self._journal.read(read)
         if watched is None:
             raise no_turn(turn_id)
         return watched
+
+    def _streams(self, workspace_id: str, agent_id: str) -> bool:
+        agent = self._directory.agent(workspace_id, agent_id)
+        return agent is not None and agent.reply_mode == "all"
 
     def _may_watch(self, principal: Principal, turn: Record) -> bool:
         if turn.caused_by_id == principal.id:

@@ -27,6 +27,7 @@ from hopline_relay.whole import Whole
 MAX_CANCELED: Final = 10_000
 _TRIES: Final = 5
 _ROUNDS: Final = 100
+_LIVE: Final = ("queued", "running")
 
 
 class Cancels:
@@ -140,14 +141,14 @@ class Cancels:
                     await self.cascade([row], fault, MESH)
 
     async def agent_stopped(self, workspace_id: str, agent_id: str, fault: Fault, *, deleted: bool) -> None:
-        """End what a paused or deleted agent runs and owes; with `deleted` also what waits for it."""
+        """End what a paused or deleted agent runs and owes; with `deleted` also what goes on for it."""
         for _ in range(_TRIES):
             rows = await self._journal.read(
                 lambda connection: _affected(connection, workspace_id, agent_id, deleted=deleted)
             )
             changed = False
             for row in rows:
-                given_up = deleted and row.state == "queued"
+                given_up = deleted and row.state == "queued" and row.agent_id == agent_id
                 if await self._end(row, fault, MESH, tell=True, delivery="dead" if given_up else ""):
                     await self.cascade([row], fault, MESH)
                 else:
@@ -199,7 +200,13 @@ async def _nothing_held(turn: Record, fault: Fault, actor: Actor) -> list[Record
 def _affected(connection: Connection, workspace_id: str, agent_id: str, *, deleted: bool) -> list[Record]:
     running = list(queues.running_of(connection, workspace_id, agent_id))
     if deleted:
-        return running + list(queues.queued_of(connection, workspace_id, agent_id, MAX_CANCELED))
+        # What others owe it, nobody would get any more: that it has ended its own turns changes nothing.
+        owed_to_it = debting.owed_to(connection, workspace_id, agent_id)
+        found = queues.find(connection, {(workspace_id, debt.turn_id) for debt in owed_to_it})
+        others = [row for row in found.values() if row.state in _LIVE]
+        mine = [*running, *queues.queued_of(connection, workspace_id, agent_id, MAX_CANCELED)]
+        known = {row.id for row in mine}
+        return [*mine, *(row for row in others if row.id not in known)]
     owing = {(workspace_id, debt.turn_id) for debt in debting.owed_by(connection, workspace_id, agent_id)}
     known = {row.id for row in running}
     owed = queues.find(connection, owing)

@@ -25,6 +25,7 @@ from hopline_rpc.principals import Principal
 
 from hopline_relay.domain.prompt import Inbound, prompt
 from hopline_relay.domain.sources import SOURCES
+from hopline_relay.domain.writing import Writing
 from hopline_relay.held import Known, ToolRun
 from hopline_relay.hooks.prompts import PromptHooks
 from hopline_relay.tool_schemas import Tool
@@ -72,6 +73,8 @@ class Holding:
     accepted: bool = False
     ending: bool = False
     starting: bool = False
+    # What an agent in reply mode `all` has written in it.
+    writing: Writing | None = None
 
 
 @dataclass(slots=True, eq=False)

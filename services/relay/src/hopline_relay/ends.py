@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from hopline_relay.domain.values import QUESTIONS, TASK, Fault
 from hopline_relay.held import Known
 from hopline_relay.hooks.items import Note, Shaped
-from hopline_relay.store import debting, holding, hooking, queues
+from hopline_relay.store import debting, holding, hooking, outputs, queues
 from hopline_relay.store import turns as turn_store
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
@@ -45,6 +45,8 @@ class Ending:
     spares: bool = False
     # What hooks have made of the answers that go out with it, by the turn that owes; None: not asked yet.
     shaped: Mapping[str, Shaped] | None = None
+    # Its answer was kept while it was written, and need not be any more once it is sent.
+    wrote: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -171,6 +173,8 @@ def write_all(
                 going.append(plan.outgoing)
     debting.close(book.connection, closed)
     write(book, going)
+    sent = [plan.row for plan, done in zip(plans, outcome, strict=True) if _sent(plan, done)]
+    outputs.forget(book.connection, sent)
     return outcome, queues.with_queue(
         book.connection, {(plan.row.workspace_id, plan.row.agent_id) for plan in plans}
     )
@@ -183,6 +187,11 @@ def held_in(plan: Plan) -> list[Seat]:
         debt = plan.debt
         found.append(Seat(debt.workspace_id, debt.creditor_id, debt.creditor_session_id, plan.row.root_id))
     return found
+
+
+def _sent(plan: Plan, outcome: Outcome) -> bool:
+    """Tell whether what was kept while it was written has been sent as the answer."""
+    return plan.ending.wrote and outcome.paid and plan.state == "answered"
 
 
 def _dead(connection: Connection, plans: Sequence[Plan]) -> set[Key]:

@@ -135,6 +135,8 @@ class TurnEnd:
     failure: str | None = None
     canceled: bool = False
     known: Known | None = None
+    # It was being written for others to see (reply mode `all`).
+    wrote: bool = False
 
 
 @dataclass(frozen=True, slots=True)

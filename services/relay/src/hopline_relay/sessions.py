@@ -22,7 +22,7 @@ from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.peers import leads_in
 from hopline_relay.refusals import Refusals
-from hopline_relay.store import hooking, queues
+from hopline_relay.store import hooking, outputs, queues
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.linked import Linked, linked
 from hopline_relay.store.schema import EMPTY, children, deliveries, messages, sessions
@@ -134,10 +134,34 @@ class Sessions:
             self._inbox.touch(principal)
             await self._take_shown(principal, entries[: len(page)])
         response = pb.ReadSessionResponse(entries=page)
-        if len(entries) > len(page):
+        if len(entries) == len(page):
+            response.entries.extend(await self._being_written(principal, session, before + len(page)))
+        else:
             position = [entries[len(page) - 1][0], before + len(page)]
             response.next_page_token = self._pager.token(query, position)
         return response
+
+    async def _being_written(
+        self, principal: Principal, session: Record, count: int
+    ) -> list[pb.TranscriptEntry]:
+        """Return what is being written, or was and went nowhere, behind the last of `count` lines."""
+        key = (session.workspace_id, session.id)
+        rows = await self._journal.read(lambda connection: outputs.in_session(connection, *key))
+        found = []
+        for number, row in enumerate(rows, start=count + 1):
+            entry = pb.TranscriptEntry(
+                seq=number,
+                kind="writing" if row.state == "running" else "written",
+                at=to_timestamp(row.started_at or row.created_at),
+                text=row.body,
+                turn_id=row.id,
+                thread_id=row.thread_id,
+                depth=row.depth,
+            )
+            author = self._views.party(principal, "agent", row.agent_id, known=True)
+            getattr(entry, "from").CopyFrom(author)
+            found.append(entry)
+        return found
 
     async def _take_shown(self, principal: Principal, entries: Sequence[_Entry]) -> None:
         agent = self._directory.agent(principal.workspace_id, principal.id)

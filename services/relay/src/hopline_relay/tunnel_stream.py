@@ -23,7 +23,9 @@ from hopline_rpc.telemetry import RpcSpans
 from hopline_rpc.validation import check
 
 from hopline_relay.dispatch import NOT_ISOLATED, Attachment, Dispatcher, Holding
-from hopline_relay.held import Known, ToolRun
+from hopline_relay.domain.writing import Writing
+from hopline_relay.held import ToolRun
+from hopline_relay.outputs import Outputs
 from hopline_relay.servicers.messages import MessageHandlers
 from hopline_relay.tool_runs import ToolRuns
 from hopline_relay.tool_schemas import MAX_TOOLS, Tool, read
@@ -49,6 +51,7 @@ class Tunnels:
     turns: Turns
     tools: ToolRuns
     handlers: MessageHandlers
+    outputs: Outputs
     authenticator: Authenticator
     directory: Directory
     ensure_fresh: Callable[[], Awaitable[None]]
@@ -94,6 +97,7 @@ class Stream:
             "attach": self._on_attach,
             "detach": self._on_detach,
             "accepted": self._on_accepted,
+            "output": self._on_output,
             "ended": self._on_ended,
             "call": self._on_call,
             "call_canceled": self._on_call_canceled,
@@ -194,7 +198,7 @@ class Stream:
         for item in frame.items:
             kind = item.WhichOneof("item") or ""
             take = self._take.get(kind)
-            if take is not None:  # progress and output change nothing
+            if take is not None:  # progress changes nothing
                 take(getattr(item, kind))
         for attachment, accepted in self._accepted.items():
             held = list(accepted.values())
@@ -240,6 +244,7 @@ class Stream:
         held = [Held(one.turn_id, one.attempt) for one in item.held]
         with self._dispatcher.handing_over() as canceled:
             resumed = await turns.resume(*key, held, epoch) if held else []
+            written = await self._written(key, resumed) if resumed else {}
             try:
                 # All this took time: the agent may have been paused, the stream may be gone.
                 self._require_attachable(principal, item.isolation)
@@ -251,6 +256,25 @@ class Stream:
                 raise
             going_on = [one for one in resumed if one not in canceled]
             self._seat(item, principal, epoch, going_on, tools)
+            holdings = self._seats[item.attachment].attachment.held
+            for turn_id, writing in written.items():
+                if turn_id in holdings:
+                    holdings[turn_id].writing = writing
+
+    async def _written(self, key: tuple[str, str], resumed: list[Held]) -> dict[str, Writing]:
+        """Return what an agent in reply mode `all` had written in turns that it goes on with."""
+        if not self._streams(key):
+            return {}
+        found = await self._tunnels.outputs.load([(key[0], one.turn_id) for one in resumed])
+        at = {one.turn_id: one.attempt for one in resumed}
+        return {
+            turn_id: writing for (_, turn_id), (attempt, writing) in found.items() if attempt == at[turn_id]
+        }
+
+    def _streams(self, key: tuple[str, str]) -> bool:
+        """Tell whether what an agent writes is shown as it grows."""
+        agent = self._tunnels.directory.agent(*key)
+        return agent is not None and agent.reply_mode == "all"
 
     def _require_room_for(self, key: tuple[str, str], tools: dict[str, Tool]) -> None:
         others = self._tunnels.tools.offered(*key)
@@ -396,6 +420,19 @@ class Stream:
             accepted = self._accepted.setdefault(seat.attachment, {})
             accepted[item.turn_id] = Held(item.turn_id, item.attempt)
 
+    def _on_output(self, item: pb.TurnOutput) -> None:
+        seat = self._seats.get(item.attachment)
+        holding = seat.attachment.held.get(item.turn_id) if seat is not None else None
+        if seat is None or holding is None or holding.ending or holding.attempt != item.attempt:
+            return
+        key = seat.attachment.key
+        if not holding.ours or "\0" in item.text or not self._streams(key):
+            return
+        if holding.writing is None:
+            holding.writing = Writing()
+        if holding.writing.add(item.text, item.offset if item.HasField("offset") else None):
+            self._tunnels.outputs.changed((key[0], item.turn_id), item.attempt, holding.writing)
+
     def _on_ended(self, item: pb.TurnEnded) -> None:
         seat = self._seats.get(item.attachment)
         if seat is None:
@@ -409,17 +446,18 @@ class Stream:
         holding.accepted = holding.ending = True
         # A turn that ends in the frame that accepts it has one thing to write, not two.
         self._accepted.get(seat.attachment, {}).pop(item.turn_id, None)
-        task = self._dispatcher.spawn(self._end_turn(seat, item, holding.known))
+        self._tunnels.outputs.ended((seat.attachment.key[0], item.turn_id))
+        task = self._dispatcher.spawn(self._end_turn(seat, item, holding))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
 
-    async def _end_turn(self, seat: _Seat, item: pb.TurnEnded, known: Known | None) -> None:
+    async def _end_turn(self, seat: _Seat, item: pb.TurnEnded, holding: Holding) -> None:
         attachment = seat.attachment
         while writes := seat.calls.writes_of(item.turn_id):
             await asyncio.wait(set(writes))
         recorded = False
         try:
-            recorded = await self._record(_turn_end(attachment, item, known))
+            recorded = await self._record(_turn_end(attachment, item, holding))
         except Exception:
             log.exception("the end of turn %s cannot be recorded", item.turn_id)
             held = Held(item.turn_id, item.attempt)
@@ -489,9 +527,13 @@ class Stream:
             seat.calls.cancel(item.call_id)
 
 
-def _turn_end(attachment: Attachment, item: pb.TurnEnded, known: Known | None) -> TurnEnd:
+def _turn_end(attachment: Attachment, item: pb.TurnEnded, holding: Holding) -> TurnEnd:
     """Read how a turn ended; an answer that no other text may hold fails it, nothing is replaced in it."""
     outcome, answer, failure = item.WhichOneof("outcome"), item.answer, item.failure
+    if holding.writing is not None and outcome in {"answer", None}:
+        answer = holding.writing.final(answer)
+        if holding.writing.over:
+            outcome, failure = "failure", "what it wrote is over 256 KiB and was not delivered"
     if "\0" in answer:
         outcome, failure = "failure", "the final answer contains the NUL character (U+0000)"
     return TurnEnd(
@@ -501,5 +543,6 @@ def _turn_end(attachment: Attachment, item: pb.TurnEnded, known: Known | None) -
         answer=answer if outcome in {"answer", None} else None,
         failure=failure.replace("\0", "\N{REPLACEMENT CHARACTER}") if outcome == "failure" else None,
         canceled=outcome == "canceled",
-        known=known,
+        known=holding.known,
+        wrote=holding.writing is not None,
     )

@@ -175,7 +175,7 @@ class Turns:
             fault=fault,
             actor=Actor("agent", end.agent_id),
         )
-        recorded = await self._endings.end(Ending(ended, answer, known=end.known))
+        recorded = await self._endings.end(Ending(ended, answer, known=end.known, wrote=end.wrote))
         if recorded and end.canceled:
             await self._cancels.cancel(end.workspace_id, end.held.turn_id, Fault("canceled", "canceled"))
         return recorded

@@ -319,8 +319,12 @@ def turn_view(
     message_id: str,
     depth: int,
     agent: Party,
+    written: str = "",
 ) -> message_pb2.TurnView:
-    """Return what a caller learns of a turn; `state` is the turn's own while there is no outcome yet."""
+    """Return what a caller learns of a turn; `state` is the turn's own while there is no outcome yet.
+
+    So is `written`: what it has written so far, where that is shown.
+    """
     view = message_pb2.TurnView(
         status=TURN_STATES[outcome.status if outcome is not None else state],
         session_id=session_id,
@@ -330,7 +334,9 @@ def turn_view(
         depth=depth,
         agent=agent,
     )
-    if outcome is not None:
+    if outcome is None:
+        view.written = written
+    else:
         if outcome.reply is not None:
             view.reply, view.has_reply = outcome.reply, True
             view.reply_payload_json, view.reply_message_id = outcome.payload, outcome.reply_message_id

@@ -30,6 +30,7 @@ from hopline_cli.attach.bridge import Bridge, Upstream
 from hopline_cli.attach.credential import MintedToken
 from hopline_cli.attach.given import GivenToken, read_once
 from hopline_cli.attach.isolation import Account, account, refuse_readers
+from hopline_cli.attach.streaming import passing_on
 from hopline_cli.mesh import Mesh, find, https_context, source_of, tls_settings
 from hopline_cli.output import Output
 from hopline_cli.running.signals import stop_on_signals
@@ -155,7 +156,10 @@ class Daemon:
         words = handover.fill_in(self._command, prompt, given.environment["HOPLINE_MCP_CONFIG"])
         # A harness that has the prompt among its words reads standard input as well: it would have it twice.
         told = "" if handover.takes_prompt(self._command) else prompt
-        return await process.run(words, told, given.environment, self._watchdog, self._user)
+        if turn.reply_mode != "all":
+            return await process.run(words, told, given.environment, self._watchdog, self._user)
+        async with passing_on(turn.write) as printed:
+            return await process.run(words, told, given.environment, self._watchdog, self._user, printed)
 
 
 async def run_attach(options: AttachOptions, out: Output) -> None:

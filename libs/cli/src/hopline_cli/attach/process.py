@@ -8,7 +8,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from hopline_client import TurnFailed
@@ -55,14 +55,17 @@ async def run(
     environment: Mapping[str, str],
     watchdog: Watchdog,
     user: Account | None = None,
+    printed: Callable[[bytes], None] | None = None,
 ) -> str:
     """Run a command with the prompt on its standard input; return what it printed.
+
+    `printed` is called with each piece of that as it comes.
 
     Raises `TurnFailed` when it cannot be started, fails, or prints more than 256 KiB. However this ends,
     also by cancellation, the command's whole process group has ended before it returns.
     """
     # asyncio cannot be cancelled while it starts a process without losing it.
-    (transport, command), cancelled = await _uncancelled(_start(words, environment, user))
+    (transport, command), cancelled = await _uncancelled(_start(words, environment, user, printed))
     group = transport.get_pid()
     watchdog.started(group)
     try:
@@ -99,8 +102,9 @@ class _Command(asyncio.SubprocessProtocol):
     Not `asyncio.subprocess.Process`: its `wait` goes on while a child of the command holds the pipes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, printed: Callable[[bytes], None] | None) -> None:
         loop = asyncio.get_running_loop()
+        self._printed = printed
         self.over: asyncio.Future[None] = loop.create_future()
         self.exited: asyncio.Future[None] = loop.create_future()
         self.silent: asyncio.Future[None] = loop.create_future()
@@ -117,6 +121,8 @@ class _Command(asyncio.SubprocessProtocol):
             self._answer += data
             # Two more for a line end that is taken off.
             self._is_too_long = len(self._answer) > MAX_ANSWER + 2
+            if self._printed is not None and not self._is_too_long:
+                self._printed(data)
             if self._is_too_long:
                 _resolve(self.over)
 
@@ -156,11 +162,14 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 async def _start(
-    words: Sequence[str], environment: Mapping[str, str], user: Account | None
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    user: Account | None,
+    printed: Callable[[bytes], None] | None,
 ) -> tuple[asyncio.SubprocessTransport, _Command]:
     try:
         return await asyncio.get_running_loop().subprocess_exec(
-            _Command,
+            lambda: _Command(printed),
             *(words if user is None else _as_user(user, words)),
             env=dict(environment),
             start_new_session=True,

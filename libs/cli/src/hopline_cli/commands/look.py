@@ -117,10 +117,14 @@ async def sessions(
     out: Output,
     session_id: Annotated[str, typer.Argument(metavar="[ID]", help="Show this one's transcript.")] = "",
     agent: OfAgent = "",
+    parent: Annotated[
+        str, typer.Option("--of", metavar="ID", help="Only what this session has opened.", show_default=False)
+    ] = "",
+    children: Annotated[bool, typer.Option("--children", help="Only those of subagents.")] = False,
     limit: Limit = 50,
     cursor: Cursor = "",
 ) -> None:
-    """List sessions, newest first, or show the transcript of one."""
+    """List sessions, newest first, with whose children they are, or show the transcript of one."""
     if session_id:
         await _transcript(mesh, out, session_id, limit, cursor)
         return
@@ -130,25 +134,44 @@ async def sessions(
     from hopline_cli.mesh import pages
 
     async def read(size: int, at: str) -> tuple[list[Any], str]:
-        request = pb.ListSessionsRequest(agent=agent, page_size=size, page_token=at)
+        request = pb.ListSessionsRequest(
+            agent=agent,
+            opened_by_session_id=parent,
+            children_only=children,
+            page_size=size,
+            page_token=at,
+        )
         page = await mesh.sessions.ListSessions(request)
         return [shapes.session(each) for each in page.sessions], page.next_page_token
 
     items, rest = await pages(read, limit, cursor)
     columns = [("AGENT", "agent"), ("TITLE", "title"), ("CHANNEL", "channel"), ("STATE", "state")]
-    columns += [("OPENED BY", "opened_by.name"), ("OPENED", "opened_count"), ("LAST", "last_at")]
+    columns += [("OPENED BY", "opened_by.name"), ("OPENED", "opened_count")]
+    # Whether a subagent works in it, and in which session its lead waits.
+    columns += [("CHILD", "child.state"), ("OF", "child.parent_session_id"), ("LIVE", "live_children")]
+    columns.append(("LAST", "last_at"))
     if any("held" in each for each in items):
         columns.append(("HELD", "held"))
     out.rows("sessions", items, [*columns, ("ID", "id")], rest)
 
 
 @command(app, "session")
-async def session(mesh: Mesh, out: Output, session_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+async def session(
+    mesh: Mesh,
+    out: Output,
+    session_id: Annotated[str, typer.Argument(metavar="ID")],
+    close: Annotated[
+        bool, typer.Option("--close", help="Close it for good: a subagent's, with all that it has started.")
+    ] = False,
+) -> None:
     """Show a session: who opened it, from which session, and those that it opened on others."""
+    from hopline.relay.v1 import delegation_pb2
     from hopline.relay.v1 import session_pb2 as pb
 
     from hopline_cli import shapes
 
+    if close:
+        await mesh.turns.CloseSubagent(delegation_pb2.CloseSubagentRequest(session_id=session_id))
     request = pb.GetSessionRequest(session_id=session_id)
     found = shapes.session((await mesh.sessions.GetSession(request)).session)
     opener, lines = found["opened_by"], [_linked_line(each) for each in found["opened"]]
@@ -158,7 +181,14 @@ async def session(mesh: Mesh, out: Output, session_id: Annotated[str, typer.Argu
     shown["opened_by"] = " ".join(
         part for part in (opener["kind"], opener["name"], opener["session_id"] or "") if part
     )
+    shown["child"] = _child_line(found["child"]) if found["child"] else None
     out.fields(found, shown)
+
+
+def _child_line(child: Json) -> str:
+    owes = "owes a report" if child["owes_report"] else ""
+    known = (child["state"], owes, child["parent"]["name"], child["parent_session_id"])
+    return " · ".join(part for part in known if part)
 
 
 def _linked_line(linked: Json) -> str:

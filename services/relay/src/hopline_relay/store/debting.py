@@ -74,6 +74,21 @@ _OWED_BY = Statement(
 )
 
 
+_OWED_TO = Statement(
+    select(debts).where(
+        debts.c.workspace_id == bindparam("workspace"),
+        debts.c.state == OPEN,
+        debts.c.creditor_kind == "agent",
+        debts.c.creditor_id == bindparam("creditor"),
+    )
+)
+
+
+def owed_to(connection: Connection, workspace_id: str, agent_id: str) -> Sequence[Record]:
+    """Return the open debts to an agent."""
+    return _OWED_TO.all(connection, {"workspace": workspace_id, "creditor": agent_id})
+
+
 def owed_to_turns(connection: Connection, workspace_id: str, turn_ids: Sequence[str]) -> Sequence[Record]:
     """Return the open debts for whose answers these turns asked."""
     return _OWED_TO_TURNS.all(connection, {"workspace": workspace_id, "turns": list(turn_ids)})
