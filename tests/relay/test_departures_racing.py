@@ -49,3 +49,36 @@ async def test_an_ask_that_its_agents_departure_overtakes_ends_too(
     ended = await ada.check(view.turn_id)
     assert ended.status == pb.TURN_STATUS_CANCELED
     assert mesh.relay.dispatcher.places(mesh.workspace_id, bob.id) == 0
+
+
+async def _answer(mesh: RelayMesh, caller: Caller, thread_id: str) -> tuple[str, int]:
+    """Return the second message of a thread, and how its delivery stands."""
+    message = (await mesh.thread(thread_id, caller))[1]
+    return message.body, message.deliveries[0].state
+
+
+async def test_an_answer_to_an_agent_that_is_gone_is_kept_and_waits_for_nobody(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    worker = await mesh.worker(bob)
+    view = await ada.ask(bob)
+    start = await worker.next()
+    await mesh.delete(ada)
+    await worker.end(start, answer="so it is")
+    assert await _answer(mesh, bob, view.thread_id) == ("so it is", pb.DELIVERY_STATE_WITHDRAWN)
+
+
+async def test_an_answer_that_its_askers_departure_overtakes_waits_for_nobody(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    worker = await mesh.worker(bob)
+    view = await ada.ask(bob)
+    start = await worker.next()
+    leaving: list[Any] = []
+
+    async def begins() -> None:
+        leaving.append(asyncio.ensure_future(mesh.delete(ada)))
+        await mesh.clock.settle()
+
+    when_admitted(mesh, begins)
+    await worker.end(start, answer="so it is")
+    await leaving[0]
+    assert await _answer(mesh, bob, view.thread_id) == ("so it is", pb.DELIVERY_STATE_DEAD)

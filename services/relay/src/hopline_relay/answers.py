@@ -21,9 +21,13 @@ def answer(
     turn: Record,
     ids: IdMaker,
     queue_seconds: float,
+    gone: bool = False,
 ) -> Outgoing:
-    """Return the message by which a debt is paid; `awaited`: a call waits for it, so that it wakes nobody."""
-    return _back(
+    """Return the message by which a debt is paid.
+
+    It wakes nobody where a call waits for it (`awaited`), or whoever asked is no more (`gone`).
+    """
+    outgoing = _back(
         debt,
         asked,
         kind="answer",
@@ -40,6 +44,9 @@ def answer(
         root_id=turn.root_id,
         hook_generation=turn.hook_generation,
     )
+    if gone:
+        outgoing.copies = [Copy(kind="agent", id=debt.creditor_id, state="withdrawn")]
+    return outgoing
 
 
 def notice(

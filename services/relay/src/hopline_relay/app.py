@@ -215,7 +215,7 @@ class Relay:
             journal, directory, admission, endings, cancels, letters, turns, escalations, signals, clock
         )
         self._departures = recovery.Departures(
-            journal, directory, sends, cancels, escalations, turns, holding, signals
+            journal, directory, sends, endings, cancels, escalations, turns, holding, signals
         )
         self.firings = Firings(journal, directory, sends, clock)
         self.uninstalled = Uninstalled(journal, directory, clock)

@@ -52,6 +52,7 @@ class Batcher(Generic[Item, Result]):
         self._again: deque[Item] = deque()
         self._alarm: Handle | None = None
         self._draining = False
+        self._watching: list[asyncio.Future[None]] = []
 
     async def submit(self, item: Item) -> Result:
         """Add an item and wait for its result."""
@@ -79,6 +80,13 @@ class Batcher(Generic[Item, Result]):
         finally:
             self._draining = False
 
+    async def begun_before(self) -> None:
+        """Wait until the batch that is under way by now is done."""
+        if self._running is not None:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._watching.append(done)
+            await done
+
     def _add(self, item: Item, future: asyncio.Future[Result] | None) -> None:
         self._waiting.append((item, future))
         if self._running is None:
@@ -89,8 +97,17 @@ class Batcher(Generic[Item, Result]):
             while self._waiting:
                 batch = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
                 await self._treat(batch)
+                self._seen()
         finally:
             self._running = None
+            self._seen()
+
+    def _seen(self) -> None:
+        """Tell whoever watches that a batch is done."""
+        watching, self._watching = self._watching, []
+        for done in watching:
+            if not done.done():
+                done.set_result(None)
 
     async def _treat(self, batch: list[_Entry[Item, Result]]) -> None:
         try:

@@ -91,6 +91,10 @@ class Endings:
     async def drained(self) -> None:
         """Wait until nothing is under way."""
         await self._batches.drained()
+
+    async def begun_before(self) -> None:
+        """Wait until whatever is being ended at this moment is through."""
+        await self._batches.begun_before()
         while self._hooked:
             await asyncio.wait(set(self._hooked))
             await self._batches.drained()
@@ -248,6 +252,7 @@ class Endings:
                 sender=sender,
                 text=text,
                 awaited=plan.awaited,
+                gone=debt.creditor_kind == "agent" and self._is_gone(debt),
                 turn=plan.row,
                 ids=self._ids,
                 queue_seconds=queue_seconds,
@@ -283,8 +288,11 @@ class Endings:
         """People look by themselves; an agent that is gone hears nothing."""
         if debt.creditor_kind != "agent" or not debt.creditor_session_id:
             return False
+        return not self._is_gone(debt)
+
+    def _is_gone(self, debt: Record) -> bool:
         creditor = self._directory.agent(debt.workspace_id, debt.creditor_id)
-        return creditor is not None and not creditor.deleted
+        return creditor is None or creditor.deleted
 
     def _item(self, outgoing: Outgoing) -> quota_pb.AdmitItem:
         return quota_pb.AdmitItem(

@@ -11,6 +11,7 @@ from sqlalchemy import select, update
 
 from hopline_relay.cancel import Cancels
 from hopline_relay.domain.values import Fault
+from hopline_relay.endings import Endings
 from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.holding import Holding
 from hopline_relay.inbox import Inbox
@@ -60,6 +61,7 @@ class Departures:
         journal: Journal,
         directory: Directory,
         sends: Sends,
+        endings: Endings,
         cancels: Cancels,
         escalations: EscalationEnds,
         tunnels: Turns,
@@ -68,6 +70,7 @@ class Departures:
     ) -> None:
         self._journal = journal
         self._sends = sends
+        self._endings = endings
         self._directory = directory
         self._cancels = cancels
         self._escalations = escalations
@@ -140,6 +143,7 @@ class Departures:
             self._tunnels.on_agent_gone(workspace_id, agent_id, "", code, fault.message)
         # What was decided on before the agent stopped may have been written after we looked.
         await self._sends.begun_before()
+        await self._endings.begun_before()
         await self._cancels.agent_stopped(workspace_id, agent_id, fault, deleted=deleted)
         await self._escalations.agent_gone(workspace_id, agent_id, fault.message)
         await self._holding.agent_gone(workspace_id, agent_id)
