@@ -118,7 +118,7 @@ class PluginAgents:
         return _agent(changed.agent)
 
     async def delete(self, agent_id: str) -> None:
-        """Delete one, with its sessions. Permission `agents.write`."""
+        """Delete one. Permission `agents.write`."""
         request = make_request(pb.DeletePluginAgentRequest, agent=agent_id)
         await self._unary("registry", PluginServiceStub, "DeletePluginAgent", request)
 
