@@ -87,6 +87,8 @@ async def report_to_caller(call: Call) -> Result:
     found: dict[str, object] = {"is_delivered": reported.is_delivered, "is_canceled": reported.is_canceled}
     if not reported.is_delivered:
         found["cancel_reason"] = reported.cancel_reason or None
+        if reported.cancel_reason and reported.is_canceled:
+            return Result(found, "Not delivered: a hook kept it back, cancel_reason says why.")
         return Result(found, "Not delivered. Nobody waits for it any more; finish your turn.")
     found |= {"message_id": reported.message_id, "thread_id": reported.thread_id, "depth": reported.depth}
     return Result(found, "Reported: your caller is woken with it.")
@@ -105,6 +107,10 @@ async def message_agent(call: Call) -> Result:
         sent = await call.rpc(call.mesh.delegation.MessageAgent, request)
     except HoplineError as error:
         raise with_retry_hint(with_hints(error, [agent]), request_id) from error
+    if not sent.message_id:
+        kept = {"is_canceled": sent.is_canceled, "cancel_reason": sent.cancel_reason or None}
+        text = "Not sent: a hook of the workspace kept it back."
+        return Result({"session_id": None, "message_id": None, **kept}, text)
     found = {
         "session_id": sent.session_id,
         "message_id": sent.message_id,
@@ -179,7 +185,7 @@ TOOLS = (
             "request_id": fields.REQUEST_ID,
         },
         required=("agent", "text"),
-        output={"session_id": fields.STRING, "message_id": fields.STRING},
+        output={"session_id": fields.ANY, "message_id": fields.ANY},
     ),
     Tool(
         name="start_subagent",
