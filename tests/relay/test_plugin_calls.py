@@ -229,6 +229,21 @@ async def test_a_plugin_that_has_moved_is_found_at_its_new_endpoint(
         assert (len(server.calls), len(other.calls)) == (1, 1)
 
 
+async def test_one_that_is_back_is_reached_at_once_however_long_it_was_away(
+    calls: PluginCalls, secrets: Secrets
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    for _ in range(5):
+        assert (await failed(calls, Plugin(address))).kind == "unreachable"
+    for _ in range(2):
+        async with extension_server(address) as server:
+            await run(calls, Plugin(address))
+            assert len(server.calls) == 1
+        assert (await failed(calls, Plugin(address))).sent is False
+
+
 async def test_one_that_is_forgotten_is_dialled_anew_and_what_runs_ends(
     calls: PluginCalls, server: ExtensionServer, secrets: Secrets
 ) -> None:

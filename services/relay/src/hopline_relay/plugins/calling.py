@@ -46,6 +46,8 @@ _OPTIONS: Final = (
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
+    # Else a fresh channel would wait as long as the one before it.
+    ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
@@ -190,7 +192,11 @@ class PluginCalls:
         request: Any,
         ends_at: float,
     ) -> Any:
-        """Make a call; one that finds the secret to be an old one asks for it again, once."""
+        """Make a call; where it did not get as far as the plugin, once more on a fresh channel.
+
+        Its address or its secret may be another one by now, and a channel that has lost its plugin waits a
+        while before it looks whether that is back.
+        """
         for last in (False, True):
             line = await self._line(plugin, kept, ends_at - self._clock.monotonic())
             left = ends_at - self._clock.monotonic()
@@ -202,10 +208,9 @@ class PluginCalls:
                 )
             except grpc.aio.AioRpcError as error:
                 failed = _failure(error)
-                if failed.kind == "unreachable" or error.code() is grpc.StatusCode.UNAUTHENTICATED:
-                    # Its address or its secret may be another one by now.
+                if failed.kind == "unreachable" or not failed.sent:
                     self._drop(kept, line)
-                if error.code() is not grpc.StatusCode.UNAUTHENTICATED or last:
+                if failed.sent or last:
                     raise failed from None
         raise AssertionError  # the second round returns or raises
 

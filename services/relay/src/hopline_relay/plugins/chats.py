@@ -71,13 +71,10 @@ class Chats:
             )
         except HoplineError as error:
             raise own_words(error, act, request.request_id) from None
-        reason = said.cancel_reason
-        if not said.is_delivered and not said.is_canceled and not reason:
-            reason = "there is no such session for the session's agent"
         return pb.SendPeerResponse(
             is_delivered=said.is_delivered,
             is_canceled=said.is_canceled,
-            cancel_reason=reason,
+            cancel_reason=said.cancel_reason,
             message_id=said.message_id,
         )
 
