@@ -29,12 +29,17 @@ class Led:
         """DraftService."""
         return DraftServiceStub(caller._channel("relay"))
 
-    async def prompted(self, session_id: str = "") -> ClaimedTurn:
-        """Have a person prompt the lead; returns the turn."""
+    async def prompted_only(self, session_id: str = "") -> pb.TurnView:
+        """Have a person prompt the lead, who does not look yet."""
         request = session_pb2.PromptRequest(
             agent=self.lead.agent.id, text="go", session_id=session_id, wait_seconds=0
         )
-        await self.mesh.admin.sessions.Prompt(request)
+        turn: pb.TurnView = (await self.mesh.admin.sessions.Prompt(request)).turn
+        return turn
+
+    async def prompted(self, session_id: str = "") -> ClaimedTurn:
+        """Have a person prompt the lead; returns the turn."""
+        await self.prompted_only(session_id)
         return await self.lead.next()
 
     async def prompt(self, wait: int) -> pb.TurnView:
