@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from google.protobuf.field_mask_pb2 import FieldMask
 from hopline.registry.v1.agent_pb2 import WAKE_KIND_WEBHOOK, Agent, GetAgentRequest, Wake
 from hopline.registry.v1.crew_pb2 import (
@@ -20,6 +21,8 @@ from hopline.registry.v1.crew_pb2 import (
 )
 from hopline.registry.v1.identity_pb2 import GrantRoleRequest, RevokeRoleRequest
 from hopline_directory import ADMIN, OPERATOR, VIEWER
+from hopline_registry.domain.agents import Scope
+from hopline_registry.store.agents import agents_with
 from hopline_rpc.errors import to_status
 
 from tests.registry.builders import Caller, Rig, refusal
@@ -256,6 +259,24 @@ async def test_an_owner_without_a_role_any_more_may_still_change_and_delete_what
     await alice.crews.DeleteMember(DeleteMemberRequest(crew="research", key="lead"))
     assert {each.parent_agent_id for each in (await crew(alice)).values()} == {""}
     assert len((await alice.crews.DeleteCrew(DeleteCrewRequest(crew="research"))).agents) == 2
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [Scope("ws", "usr", crew="research"), Scope("ws", "usr", plugin_id="plg")],
+    ids=["crew", "plugin"],
+)
+async def test_a_crews_or_a_plugins_agents_are_found_without_a_look_at_all_others(
+    rig: Rig, scope: Scope
+) -> None:
+    asked: list[str] = []
+    engine = sa.create_engine(f"sqlite:///{rig.folder / 'registry.db'}")
+    with engine.connect() as record:
+        sa.event.listen(record, "before_cursor_execute", lambda *told: asked.append(told[2]))
+        agents_with(record, "ws", **scope.columns)
+        values = ("x",) * asked[0].count("?")
+        plan = record.exec_driver_sql(f"EXPLAIN QUERY PLAN {asked[0]}", values).fetchall()
+    assert "USING INDEX agents_by_scope" in plan[0][3]
 
 
 async def test_an_agents_definition_says_which_crew_it_is_of(rig: Rig) -> None:

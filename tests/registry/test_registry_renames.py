@@ -139,6 +139,7 @@ async def test_a_registry_of_before_gets_the_looks_of_its_slugs(tmp_path: Path) 
     with sqlite3.connect(tmp_path / "registry.db") as record:
         record.execute("DROP INDEX agents_by_look")
         record.execute("DROP INDEX agents_by_key")
+        record.execute("DROP INDEX agents_by_scope")
         record.execute("DROP TABLE models")
         record.execute("DROP TABLE plugins")
         since = ("slug_look", "former_names", "connections", "webhook_secret", "awaits_definition", "crew")

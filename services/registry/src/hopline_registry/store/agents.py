@@ -96,7 +96,8 @@ def agents_with(conn: Connection, workspace_id: str, **values: str | bool) -> Se
     query = select(agents).where(
         agents.c.workspace_id == workspace_id, agents.c.deleted_at.is_(None), *conditions
     )
-    return [_record(row) for row in conn.execute(query.order_by(agents.c.slug))]
+    # Sorted here: for an order SQLite takes the index of slugs, and reads all of a workspace by it.
+    return sorted(map(_record, conn.execute(query)), key=lambda agent: agent.slug)
 
 
 def looking_like(conn: Connection, workspace_id: str, slug: str) -> list[tuple[AgentRecord, float | None]]:

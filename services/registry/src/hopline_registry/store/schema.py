@@ -112,6 +112,7 @@ agents: Final = Table(
     Index("agents_by_look", "workspace_id", "slug_look"),
     Index("agents_by_parent", "workspace_id", "parent_agent_id"),
     Index("agents_by_key", "workspace_id", "key"),
+    Index("agents_by_scope", "workspace_id", "plugin_id", "crew", "owner_id"),
 )
 
 models: Final = Table(
