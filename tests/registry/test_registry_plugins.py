@@ -17,6 +17,7 @@ from hopline.registry.v1.agent_pb2 import (
     ResumeAgentRequest,
     UpdateAgentRequest,
 )
+from hopline.registry.v1.identity_pb2 import CreateTokenRequest, GrantRoleRequest, ListTokensRequest
 from hopline.registry.v1.visibility_pb2 import ListPeersRequest
 from hopline.registry.v1.workspace_pb2 import Policy, UpdatePolicyRequest
 from hopline_directory import ADMIN, OPERATOR, VIEWER
@@ -199,6 +200,22 @@ async def test_another_operator_manages_no_plugin_that_is_not_theirs(rig: Rig) -
         assert (await refusal(call)).reason == "permission_denied"
     assert (await confirm(rig.admin)).state == pb.PLUGIN_STATE_ACTIVE
     assert await uninstall(alice) == 1
+
+
+async def test_whoever_could_not_install_it_any_more_manages_it_no_more(rig: Rig) -> None:
+    anna = await rig.user("anna", ADMIN)
+    made = await install(rig, by=anna, permissions=["session"])
+    await rig.admin.identity.GrantRole(GrantRoleRequest(user="anna", role=OPERATOR))  # type: ignore[arg-type]
+    for call in (
+        uninstall(anna),
+        anna.plugins.RotatePluginSecret(pb.RotatePluginSecretRequest(plugin="omo")),
+        anna.identity.CreateToken(CreateTokenRequest(plugin="omo")),
+    ):
+        assert (await refusal(call)).reason == "permission_denied"
+    found = await anna.identity.ListTokens(ListTokensRequest(page_size=200))
+    assert made.id not in {each.subject_id for each in found.tokens}
+    await install(rig, "oracle", key="own", by=anna)
+    await uninstall(anna, "own")
 
 
 async def test_who_may_not_see_a_plugin_is_answered_as_if_there_were_none(rig: Rig) -> None:

@@ -93,14 +93,19 @@ def managed(tx: Tx, ref: str) -> PluginRow:
     """Return the plugin that `ref` means, for whoever may manage it: who installed it, or an admin."""
     row = visible(tx, ref)
     if not manages(tx, row):
-        raise needs_role(ADMIN if row.installed_by != tx.actor.id else OPERATOR)
+        raise needs_role(_managing_role(tx, row))
     return row
 
 
 def manages(tx: Tx, row: PluginRow) -> bool:
     """Tell whether the actor may end a plugin, and make tokens for it."""
-    role = tx.workspace_role()
-    return role >= ADMIN or (role >= OPERATOR and row.installed_by == tx.actor.id)
+    return tx.workspace_role() >= _managing_role(tx, row)
+
+
+def _managing_role(tx: Tx, row: PluginRow) -> int:
+    """Return the role that is needed: of who installed it the one for which they might do so again."""
+    harmless = row.installed_by == tx.actor.id and not needs_admin(record_of(row))
+    return OPERATOR if harmless else ADMIN
 
 
 def require_agreement(tx: Tx, plugin: PluginRecord) -> None:
