@@ -326,7 +326,7 @@ SESSIONS: list[tuple[str, str, Any]] = [
 
 @asynccontextmanager
 async def over_own_endpoints(asker: Asker) -> AsyncIterator[list[Question]]:
-    """Yield the questions of the agents' own endpoints, as the agent and as the person."""
+    """Yield the questions of the agents' own endpoints, as the agent, the person and a plugin."""
     async with aiohttp.ClientSession(asker.space.mesh.endpoints["gateway"]) as http:
 
         def asking(token: str, method: str, path: str, body: Any) -> Callable[[str], Awaitable[str]]:
@@ -351,6 +351,7 @@ async def over_own_endpoints(asker: Asker) -> AsyncIterator[list[Question]]:
                 ("agent", asker.agent.token, bound),
                 # Who operates an agent sees its sessions, and is told that they may not prompt in them.
                 ("user", asker.person, asker.things["session_id"]),
+                ("plugin", asker.plugin, asker.things["session_id"]),
             )
             for what, references, requests in (("by slug", HIDDEN, SLUGS), ("by id", sessions, SESSIONS))
             for method, path, body in requests
