@@ -57,7 +57,8 @@ class Play:
     async def step(self) -> None:
         names = self.random.choices(list(self.acts()), k=self.random.choice((1, 1, 1, 2, 3)))
         self.story.append(" + ".join(names))
-        self.may_be_early = bool({"release", "cancel prompt"} & set(names))
+        # Nor does what begins while an answer that was final is on its way.
+        self.may_be_early = bool({"release", "cancel prompt"} & set(names) or {"lead", "start"} <= set(names))
         acts = self.acts()
         for result in await asyncio.gather(*(acts[name]() for name in names), return_exceptions=True):
             if isinstance(result, BaseException) and not isinstance(result, HoplineError):

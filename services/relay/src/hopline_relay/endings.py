@@ -38,7 +38,7 @@ from hopline_relay.store import queues
 from hopline_relay.store.batches import beside
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.holding import may_front
-from hopline_relay.store.holds import Seat
+from hopline_relay.store.holds import Place
 from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.store.schema import debts, messages
 from hopline_relay.store.sql import Record
@@ -77,7 +77,7 @@ class Endings:
         self._ids = ids
         self._clock = clock
         # Called with where turns have ended that go on with answers which are held.
-        self.on_held: Callable[[set[Seat]], None] = lambda seats: None
+        self.on_held: Callable[[set[Place]], None] = lambda places: None
         self._batches: Batcher[Ending, bool | asyncio.Task[bool]] = Batcher("ends of turns", self._treat)
         # Ends that wait for hooks.
         self._hooked: set[asyncio.Task[bool]] = set()
@@ -381,8 +381,8 @@ class Endings:
             row.workspace_id for row in [*(plan.row for plan in plans), *spared] if row.slot
         )
         self._signals.claimable(claimable)
-        if seats := {seat for plan in plans for seat in held_in(plan)}:
-            self.on_held(seats)
+        if places := {place for plan in plans for place in held_in(plan)}:
+            self.on_held(places)
 
     def _tell_creditor(self, plan: Plan, debt: Record, claimable: set[tuple[str, str]]) -> None:
         outgoing = plan.outgoing

@@ -19,7 +19,7 @@ from hopline_relay.store.bulk import by_id
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.debting import Closed
 from hopline_relay.store.holding import Verdict
-from hopline_relay.store.holds import Seat
+from hopline_relay.store.holds import Place, Seat
 from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.store.schema import debts
 from hopline_relay.store.sql import Record
@@ -180,12 +180,12 @@ def write_all(
     )
 
 
-def held_in(plan: Plan) -> list[Seat]:
+def held_in(plan: Plan) -> list[Place]:
     """Return where an answer may be held that the end of a turn has to do with: its own, or its lead's."""
-    found = [plan.seat] if plan.seat is not None else []
+    workspace_id = plan.row.workspace_id
+    found = [(workspace_id, plan.seat.session_id)] if plan.seat is not None else []
     if plan.row.cause == TASK and plan.debt is not None:
-        debt = plan.debt
-        found.append(Seat(debt.workspace_id, debt.creditor_id, debt.creditor_session_id, plan.row.root_id))
+        found.append((workspace_id, plan.debt.creditor_session_id))
     return found
 
 

@@ -30,7 +30,7 @@ from hopline_relay.mesh_wakes import MeshWakes, RacedError, Wake
 from hopline_relay.store import holds, queues
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
-from hopline_relay.store.holds import Key, Seat, seat_of_hold
+from hopline_relay.store.holds import Key, Place, seat_of_hold
 from hopline_relay.store.outgoing import Outgoing
 from hopline_relay.store.schema import messages
 from hopline_relay.store.sql import Record
@@ -53,21 +53,15 @@ class Holding:
         self._ends = ends
         self._wakes = wakes
         self._clock = clock
-        self._looks: Batcher[Seat, None] = Batcher("looks at what is held", self._treat, clock=clock)
+        self._looks: Batcher[Place, None] = Batcher("looks at what is held", self._treat, clock=clock)
         self._task: asyncio.Task[None] | None = None
 
     # --- who asks for a look ----------------------------------------------------------------------
 
-    def look(self, seats: Iterable[Seat]) -> None:
-        """Look at what is held there, soon: turns have ended there, or something has that it waits for."""
-        for seat in seats:
-            self._looks.post(seat)
-
-    async def look_in(self, workspace_id: str, session_id: str) -> None:
-        """Look at what is held for a session, now: its todos, or its subagents, are others than before."""
-        rows = await self._journal.read(partial(holds.in_seats, seats={(workspace_id, session_id)}))
-        for row in rows:
-            await self.settle((row.workspace_id, row.turn_id))
+    def look(self, places: Iterable[Place]) -> None:
+        """Look soon at what is held there: turns have ended, or something may have that it waits for."""
+        for place in places:
+            self._looks.post(place)
 
     async def catch_up(self) -> None:
         """Look at everything that is held, as the sweep does."""
@@ -101,14 +95,10 @@ class Holding:
             except Exception:
                 log.exception("what is held could not be looked at; it is tried again")
 
-    async def _treat(self, seats: list[Seat]) -> Sequence[BaseException | None]:
-        wanted = set(seats)
-        places = {(seat.workspace_id, seat.session_id) for seat in wanted}
-        rows = await self._journal.read(partial(holds.in_seats, seats=places))
-        for row in rows:
-            if seat_of_hold(row) in wanted:
-                await self._settle_safely((row.workspace_id, row.turn_id))
-        return [None] * len(seats)
+    async def _treat(self, places: list[Place]) -> Sequence[BaseException | None]:
+        for row in await self._journal.read(partial(holds.in_seats, seats=set(places))):
+            await self._settle_safely((row.workspace_id, row.turn_id))
+        return [None] * len(places)
 
     async def _settle_safely(self, key: Key) -> None:
         """One that cannot be settled now keeps no other back: the next sweep tries again."""

@@ -86,10 +86,10 @@ def kept_by_later_turn(over: TurnOver, kept: Kept, reasons: Reasons) -> Kept:
 
 def next_step(kept: Kept, reasons: Reasons, *, at_work: bool) -> Step:
     """Return what is to be done with a draft now; `at_work`: turns are to come that go on with it."""
+    if kept.state == GOING:
+        return "send"  # nothing held it when it was written, and what came later does not
     if reasons:
         return "wait"
-    if kept.state == GOING:
-        return "send"
     if at_work:
         return "wait"
     # A turn that was woken with it and is no more has died in a way that nobody has said.

@@ -23,6 +23,8 @@ from hopline_relay.store.sql import Record, Statement, insert
 
 Key = tuple[str, str]
 """Workspace, and the turn that owes the answer."""
+Place = tuple[str, str]
+"""Workspace, and the session in which an agent works."""
 MOST: Final = 200
 
 
@@ -176,7 +178,7 @@ def find(connection: Connection, key: Key) -> Record | None:
     return _FIND.one(connection, {"workspace": key[0], "turn": key[1]})
 
 
-def in_seats(connection: Connection, seats: Iterable[Key]) -> list[Record]:
+def in_seats(connection: Connection, seats: Iterable[Place]) -> list[Record]:
     """Return what is held for these sessions, as (workspace, session) in which agents work; oldest first."""
     return [
         row
