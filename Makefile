@@ -18,8 +18,8 @@ help: ## Show this list
 setup: $(filter .uv/bin/uv,$(UV)) ## Install everything into .venv; the command is then .venv/bin/hopline
 	@$(UV) sync --frozen --quiet --compile-bytecode
 
-demo: setup ## Run a real delegation through the whole mesh and show its timeline and trace
-	@$(PY) demo/run.py
+demo: setup ## Run a real delegation through the whole mesh and show its timeline and trace (CREW=1: a whole crew)
+	@$(PY) demo/run.py $(if $(CREW),--crew)
 
 test: setup ## Run all tests
 	@$(PY) -m pytest -n auto --dist loadfile $(ARGS)

@@ -65,10 +65,15 @@ class LocalMesh:
                 self.console.print(f"[red]{name} had to be killed[/]")
 
     def start(self) -> None:
-        """Start the mesh, create the agents and attach the crew."""
+        """Start the mesh."""
         with self.console.status("starting the mesh …"):
-            self._spawn("up", [str(HOPLINE), "up", "--data", str(self.data), "--any-port"])
+            self.spawn("up", [str(HOPLINE), "up", "--data", str(self.data), "--any-port"])
             self.endpoints = self._wait_for_endpoints()
+        addresses = ", ".join(f"{k} {v}" for k, v in self.endpoints.items() if k != "pid" and v)
+        self.console.print(f"[dim]mesh is up: {addresses}[/]")
+
+    def hire(self) -> None:
+        """Create the agents and attach them."""
         with self.console.status("creating and attaching agents …"):
             self.hopline("workspace", "create", "elsewhere")
             self.create_agent("stranger", "--workspace", "elsewhere")
@@ -77,9 +82,7 @@ class LocalMesh:
             for name in CREW:
                 kind = "receive-only" if name == RECEIVES_ONLY else "standard"
                 self.create_agent(name, "--description", f"the demo's {name}", "--kind", kind)
-                self._attach(name)
-        addresses = ", ".join(f"{k} {v}" for k, v in self.endpoints.items() if k != "pid" and v)
-        self.console.print(f"[dim]mesh is up: {addresses}[/]")
+                self.attach(name, sys.executable, str(ROOT / "demo" / "agents" / f"{name}.py"))
 
     def hopline(self, *words: str) -> Any:
         """Run a `hopline` command against this mesh and return what it prints as JSON."""
@@ -99,14 +102,17 @@ class LocalMesh:
         """Return where the token of an agent is kept."""
         return FOLDER / f"{name}.token"
 
-    def _attach(self, name: str) -> None:
-        script = ROOT / "demo" / "agents" / f"{name}.py"
+    def attach(self, name: str, *command: str) -> None:
+        """Have a command work for an agent."""
         options = ["--agent", name, "--data", str(self.data)]
-        self._spawn(name, [str(HOPLINE), "attach", *options, "--", sys.executable, str(script)])
+        self.spawn(name, [str(HOPLINE), "attach", *options, "--", *command])
 
-    def _spawn(self, name: str, command: list[str]) -> None:
+    def spawn(self, name: str, command: list[str], **environment: str) -> None:
+        """Start a process that ends with the demo; what it says goes into its log."""
         with (FOLDER / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | environment
+            )
         self._processes.append((name, process))
 
     def _wait_for_endpoints(self) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 Starts `hopline up` on a data directory of its own, attaches five scripted agents as child processes and
 drives them as a sixth agent, `planner`, through the official MCP client: once over stdio and once over
 streamable HTTP. Then an owner answers an agent's question, a thread is full and a day's quota is used up.
-Every step checks what came back; the first surprise ends the demo with status 1.
+With `--crew` it plays a lead and its specialists instead (crew.py). Every step checks what came back; the
+first surprise ends the demo with status 1.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import time
 from types import FrameType
 
+import crew
 import limits
 import scenes
 from local_mesh import DemoError, LocalMesh
@@ -38,6 +40,15 @@ async def play(mesh: LocalMesh) -> None:
     show_trace(mesh, turn_id)
 
 
+async def play_crew(mesh: LocalMesh) -> None:
+    """Have a crew work on a goal, then show what the mesh recorded."""
+    console.rule("[bold]a lead and its specialists")
+    crew.start(mesh, console)
+    crew.play(mesh, console)
+    console.rule("[bold]timeline")
+    await show_timeline(mesh, console)
+
+
 def cause(error: BaseException) -> BaseException:
     """Return what went wrong, out of the task groups through which it came."""
     while isinstance(error, BaseExceptionGroup):
@@ -58,7 +69,11 @@ def main() -> int:
     try:
         with mesh:
             mesh.start()
-            asyncio.run(play(mesh))
+            if "--crew" in sys.argv[1:]:
+                asyncio.run(play_crew(mesh))
+            else:
+                mesh.hire()
+                asyncio.run(play(mesh))
     except (DemoError, ExceptionGroup) as failed:
         console.print(f"demo failed: {cause(failed)}", style="bold red", markup=False)
         mesh.show_logs()
