@@ -63,7 +63,7 @@ def test_the_example_crew_of_seven_is_made_once_and_edited_as_its_dry_run_printe
     file.write_text(yaml.safe_dump(described, allow_unicode=True, sort_keys=False))
     told = plain("crew", "apply", str(file), "--dry-run")
     assert "editor" not in {each["key"] for each in hopline("crew", "show", name).json["agents"]}
-    (plan_id,) = re.findall(r"--plan ([0-9a-f]{32})\n", told.out)
+    (plan_id,) = re.findall(r"--plan ([0-9a-f]{32}) in place of --dry-run\n", told.out)
     did = plain("crew", "apply", str(file), "--plan", plan_id)
     assert plan_of(did) == plan_of(told)
     assert [line[0] for line in plan_of(told) if line[0] != " "] == list("~~====+-")
@@ -89,12 +89,14 @@ def test_a_plan_shows_short_values_and_the_length_of_long_ones(
         '      group_only: "false" -> "true"',
         f'      parent: "{name}-a" -> ""',
         "      soul: 70 -> 71 characters",
+        "      group_only without a lead: no other agent reaches it",
         f"- delete    a  {name}-a",
     ]
     hopline("crew", "apply", file)
     file = write(tmp_path, name, edited | {"soul": "u" * 71}, {"key": "c", "models": ["none of them"]})
     assert plan_of(plain("crew", "apply", file, "--dry-run"))[1:] == [
         "      soul: 71 -> 71 characters, another text",
+        "      group_only without a lead: no other agent reaches it",
         "+ create    c  c",
         '      name: "c"',
         "      no model of the catalogue matches its models: it runs the default",

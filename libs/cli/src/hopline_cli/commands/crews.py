@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -82,18 +81,17 @@ async def apply_crew(
         "members": members,
     }
     lines = [f"crew {read.name}: {crew_shapes.summary(members)}", *crew_shapes.plan_lines(members)]
-    words = [str(file), *(["--only-missing"] if only_missing else []), *(["--owner", owner] if owner else [])]
-    out.result(told, *lines, *_after(told, shlex.join(words), folder))
+    out.result(told, *lines, *_after(told, folder))
 
 
-def _after(told: dict[str, Any], words: str, folder: Path | None) -> list[str]:
+def _after(told: dict[str, Any], folder: Path | None) -> list[str]:
     """Return what a person does next."""
     counts = told["counts"]
     if not (counts["create"] or counts["update"] or counts["delete"]):
         return ["there is nothing to change"]
     if told["dry_run"]:
-        again = f"hopline crew apply {words} --plan {told['plan_id']}"
-        return [f"nothing was changed; to do exactly this: {again}"]
+        again = f"--plan {told['plan_id']} in place of --dry-run"
+        return [f"nothing was changed; to do exactly this, run it with {again}"]
     lines = ["done"]
     if folder is not None:
         lines.append(f"tokens are in {folder}, a file for each member")
