@@ -308,6 +308,18 @@ def test_nobody_answers_at_once_and_a_wait_may_end_before_the_work(hopline: Run,
     assert transcript[0]["text"] == "and now?"
 
 
+def test_sessions_say_whose_children_they_are(hopline: Run, plain: Run, agent: str) -> None:
+    chatted = hopline("chat", agent, "go", "--wait", "0").json
+    listed = hopline("sessions", "--agent", agent).json["sessions"]
+    assert [(each["child"], each["live_children"]) for each in listed] == [(None, 0)] * len(listed)
+    assert hopline("sessions", "--children").json["sessions"] == []
+    assert hopline("sessions", "--of", chatted["session_id"]).json["sessions"] == []
+    said = plain("session", chatted["session_id"], "--close")
+    assert said.status == 1
+    assert "start_subagent" in said.err
+    hopline("cancel", chatted["session_id"])
+
+
 def test_what_was_cancelled_fails_whoever_waits_for_it(hopline: Run, plain: Run, agent: str) -> None:
     hopline("agent", "pause", agent)
     said = plain("ask", agent, "hello", "--wait", "1")

@@ -195,3 +195,28 @@ async def test_what_is_longer_than_any_answer_fails_and_says_so(stage: Stage) ->
     asked = await ada.ask(sub)
     await until_ended(ada, asked.turn_id)
     assert "256 KiB" in (await ada.check(asked.turn_id)).error.message
+
+
+async def test_where_hooks_shape_answers_nobody_sees_one_before_they_have(stage: Stage) -> None:
+    mesh = stage.mesh
+    await mesh.policy(redact_credentials=True)
+    ada, sub = await mesh.agent("ada"), await _streaming(mesh)
+    go_on = Gate()
+    secret = f"ghp_{'a1B2' * 9}"
+
+    async def writes(turn: Turn) -> str:
+        await turn.write(f"the token is {secret}")
+        await go_on.wait()
+        return ""
+
+    await stage.work(sub, writes)
+    asked = await ada.ask(sub)
+    await go_on.reached()
+    await mesh.passes(1)
+    assert not (await ada.check(asked.turn_id)).written
+    assert await _read(ada, asked.session_id) == [("prompt", "well?")]
+    go_on.open()
+    await until_ended(ada, asked.turn_id)
+    found = await ada.check(asked.turn_id)
+    assert found.reply.startswith("the token is ")
+    assert secret not in found.reply

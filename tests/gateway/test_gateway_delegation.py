@@ -107,6 +107,14 @@ async def test_a_colleague_is_written_to(rig: Rig, mode: str) -> None:
     assert (found["session_id"], found["message_id"]) == ("ses_there", "msg_1")
 
 
+async def test_words_to_a_colleague_that_were_vetoed_are_data(rig: Rig) -> None:
+    answer = pb.MessageAgentResponse(is_canceled=True, cancel_reason="not yours to say")
+    rig.relay.script["MessageAgent"] = lambda _: answer
+    result = await _call(rig, rig.token, "message_agent", {"agent": "weather", "text": "so?"})
+    assert not result.is_error
+    assert result.structured_content == {"is_canceled": True, "cancel_reason": "not yours to say"}
+
+
 async def test_words_into_a_session_are_delivered_or_not_as_data(rig: Rig, lead: str, mode: str) -> None:
     arguments = {"session_id": "ses_1", "text": "and?"}
     result = await _call(rig, lead, "send_message_to_session", arguments, mode)

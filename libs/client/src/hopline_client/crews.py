@@ -51,6 +51,9 @@ class Spoken:
     turn_id: str
     thread_id: str
     depth: int
+    # It was vetoed, and why; then all else is empty.
+    canceled: bool = False
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,8 @@ def spoken(found: pb.MessageAgentResponse) -> Spoken:
         found.turn_id,
         found.thread_id,
         found.depth,
+        found.is_canceled,
+        found.cancel_reason,
     )
 
 

@@ -232,7 +232,7 @@ class Relay:
             sends, asks, questions, inbox, tools, offers, delegation, to_human, views, self.grants
         )
         self.server = self._open_server(settings, ids)
-        self._outputs = Outputs(journal, clock)
+        self._outputs = Outputs(journal, clock, partial(said.concern, kind="answer"))
         self._tunnels = self._open_tunnels(ids)
         self._add_servicers(asks, cancels, letters, views, pager, ids)
         self._add_sources(asks, views, pager, ids)

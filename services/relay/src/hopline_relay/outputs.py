@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from hopline_rpc.calls import detach
@@ -23,15 +23,19 @@ _FLUSH_SECONDS: Final = 0.25
 class Outputs:
     """Writes down what is being written."""
 
-    def __init__(self, journal: Journal, clock: Clock) -> None:
+    def __init__(self, journal: Journal, clock: Clock, goes_through_hooks: Callable[[str], bool]) -> None:
         self._journal = journal
         self._clock = clock
+        # Whether answers in a workspace are shaped by hooks: then nobody sees one before they have.
+        self._goes_through_hooks = goes_through_hooks
         self._changed: dict[Key, tuple[int, Writing]] = {}
         self._alarm: Handle | None = None
         self._writing = False
 
     def changed(self, key: Key, attempt: int, writing: Writing) -> None:
         """Note that a turn has written more."""
+        if self._goes_through_hooks(key[0]):
+            return
         self._changed[key] = (attempt, writing)
         if self._alarm is None and not self._writing:
             self._alarm = self._clock.call_later(_FLUSH_SECONDS, self._begin)

@@ -109,9 +109,9 @@ async def message_agent(call: Call) -> Result:
         raise with_retry_hint(with_hints(error, [agent]), request_id) from error
     if not sent.message_id:
         kept = {"is_canceled": sent.is_canceled, "cancel_reason": sent.cancel_reason or None}
-        text = "Not sent: a hook of the workspace kept it back."
-        return Result({"session_id": None, "message_id": None, **kept}, text)
-    found = {
+        # Nothing of what else the result holds: its schema knows no empty ids.
+        return Result(kept, "Not sent: a hook of the workspace kept it back.")
+    found: dict[str, object] = {
         "session_id": sent.session_id,
         "message_id": sent.message_id,
         "own_session_id": sent.own_session_id,
