@@ -296,6 +296,34 @@ async def test_a_manifest_that_cannot_be_is_refused_by_field(
     assert await listed(rig.admin) == []
 
 
+def skills(count: int) -> list[pb.PluginSkill]:
+    return [pb.PluginSkill(name=f"s{number}", description="x", text="x" * 65_000) for number in range(count)]
+
+
+async def test_a_manifest_takes_one_mebibyte_and_no_more(rig: Rig) -> None:
+    error = await refusal(install(rig, skills=skills(17)))
+    assert (error.violations[0][0], "1 MiB" in error.message) == ("manifest", True)
+    made = await install(rig, skills=skills(16))
+    waits = manifest(version="2", skills=[*skills(15), pb.PluginSkill(name="new", description="x", text="x")])
+    await rig.admin.plugins.UpdatePlugin(pb.UpdatePluginRequest(plugin="omo", manifest=waits))
+    found = await rig.admin.plugins.GetPlugin(pb.GetPluginRequest(plugin=made.id))
+    assert (len(found.plugin.manifest.skills), len(found.plugin.waiting.skills)) == (16, 16)
+
+
+async def test_a_page_of_large_plugins_ends_before_it_is_more_than_a_call_carries(rig: Rig) -> None:
+    keys = ["a", "b", "c", "d", "e"]
+    for key in keys:
+        await install(rig, key=key, skills=skills(16))
+    found: list[str] = []
+    token, pages = "", 0
+    while token or not pages:
+        page = await rig.admin.plugins.ListPlugins(pb.ListPluginsRequest(page_token=token))
+        assert page.ByteSize() < 4 * 1024 * 1024
+        found += [each.manifest.key for each in page.plugins]
+        token, pages = page.next_page_token, pages + 1
+    assert (found, pages > 1) == (keys, True)
+
+
 async def test_a_model_provider_may_read_agents_and_models(rig: Rig) -> None:
     made = await install(rig, model_provider=True, permissions=["models.read", "agents.read"])
     assert made.answer.plugin.state == pb.PLUGIN_STATE_ACTIVE
