@@ -154,6 +154,12 @@ def test_a_payload_stays_json_and_to_the_letter_where_nothing_is_in_it() -> None
     assert "PRIVATE" not in redact_json(json.dumps({"key": PEM.format("", KEY)}))
 
 
+@pytest.mark.parametrize("rough", ['{"n": ' + "9" * 5000 + ', "t": "%s"}', "[" * 5000 + '"%s"' + "]" * 5000])
+def test_a_payload_that_no_parser_likes_loses_its_credentials_too(rough: str) -> None:
+    secret = TRUE["github classic"]
+    assert redact_json(rough % secret) == rough % "[github token removed]"
+
+
 def test_redacting_twice_changes_nothing_more() -> None:
     text = "\n".join([*TRUE.values(), *(text for text, _ in AROUND.values()), PEM.format("RSA ", KEY)])
     once = redact(text)

@@ -116,8 +116,12 @@ def redact_json(text: str) -> str:
     """Return a JSON text whose strings were redacted; as it was, to the letter, where none is touched."""
     if not text or redact(text) == text == _plain(text):
         return text
-    value = json.loads(text)
-    redacted = _redacted(value)
+    try:
+        value = json.loads(text)
+        redacted = _redacted(value)
+    except (ValueError, RecursionError):
+        # Numbers without end, or nesting: what stands there as it is goes all the same.
+        return redact(text)
     return text if redacted == value else json.dumps(redacted, ensure_ascii=False)
 
 

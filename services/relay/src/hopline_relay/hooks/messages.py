@@ -64,7 +64,7 @@ class MessageHooks:
 
     def concern_draft(self, draft: Draft) -> bool:
         """Tell whether a draft goes through hooks, as far as is known before it is looked at."""
-        return draft.principal.kind != "user" and self.concern(draft.principal.workspace_id, draft.kind)
+        return draft.principal.kind == "agent" and self.concern(draft.principal.workspace_id, draft.kind)
 
     async def shape(self, said: Said, *addressees: Addressee) -> Mapping[str, Shaped]:
         """Return what hooks make of a message for each of its recipients, by id."""

@@ -16,6 +16,7 @@ from hopline.hooks.v1.hook_pb2 import HookContext
 from hopline.registry.v1.visibility_pb2 import Change as RegistryChange
 from hopline_directory import Directory, PluginHookRecord, PluginRecord
 from hopline_rpc.clock import Clock
+from hopline_rpc.errors import HoplineError
 
 from hopline_relay.hooks import contract
 from hopline_relay.hooks.breaker import Breaker, Change
@@ -94,9 +95,13 @@ class Hooks:
     def look(self, workspace_ids: Iterable[str]) -> None:
         """Look again which hooks workspaces have."""
         for workspace_id in workspace_ids:
-            policy = self._directory.policy(workspace_id)
             kinds = {each.hook.kind for each in self._all(workspace_id)}
-            kinds |= {kind for kind in KINDS if any(built_in(policy, kind))}
+            try:
+                policy = self._directory.policy(workspace_id)
+            except HoplineError:
+                pass  # it is looked at again once its policy is known
+            else:
+                kinds |= {kind for kind in KINDS if any(built_in(policy, kind))}
             if kinds:
                 self._kinds[workspace_id] = frozenset(kinds)
             else:
