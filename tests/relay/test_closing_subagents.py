@@ -160,3 +160,45 @@ async def test_what_a_process_began_to_close_is_completed_by_the_next(mesh: Rela
     await mesh.reopen()
     turn = await mesh.admin.turns.GetTurn(pb.GetTurnRequest(turn_id=task.turn_id))
     assert turn.turn.status == message_pb2.TURN_STATUS_CANCELED
+
+
+async def test_a_copy_that_closes_itself_leaves_nobody_waiting(mesh: RelayMesh) -> None:
+    request = pb.StartSelfSubagentRequest(task="count")
+    for from_parent in (False, True):
+        lead = await mesh.agent(f"lead-{from_parent}")
+        child = (await lead.turns.StartSelfSubagent(request)).start
+        worker = await mesh.worker(lead)
+        copy = await worker.next()
+        found = await mesh.admin.sessions.GetSession(
+            session_pb2.GetSessionRequest(session_id=child.session_id)
+        )
+        parent = found.session.child.parent_session_id
+        close = pb.CloseSubagentRequest(
+            session_id=child.session_id, caller_session_id=parent if from_parent else copy.session_id
+        )
+        assert (await lead.turns.CloseSubagent(close)).canceled == 1
+        told = [message.body for message in (await lead.take()).messages]
+        assert len(told) == (0 if from_parent else 1)
+        assert all("closed by lead" in each for each in told)
+
+
+async def test_who_cancels_a_session_ends_the_children_that_earlier_turns_of_it_have_started(
+    mesh: RelayMesh,
+) -> None:
+    lead, sub = await mesh.agent("lead"), await mesh.agent("sub")
+    worker, theirs = await mesh.worker(lead), await mesh.worker(sub)
+    asked = await mesh.admin.sessions.Prompt(
+        session_pb2.PromptRequest(agent="lead", text="go", wait_seconds=0)
+    )
+    turn = await worker.next()
+    await start_child(lead, sub, caller_session_id=turn.session_id)
+    await worker.end(turn, "")
+    task = await theirs.next()
+    await mesh.admin.sessions.Prompt(
+        session_pb2.PromptRequest(agent="lead", text="and?", session_id=asked.turn.session_id, wait_seconds=0)
+    )
+    newer = await worker.next()
+    canceled = await mesh.admin.turns.Cancel(pb.CancelRequest(session_id=asked.turn.session_id))
+    assert canceled.canceled == 2
+    assert not await worker.end(newer, "late")
+    assert not await theirs.end(task, "late")

@@ -19,7 +19,7 @@ from hopline_relay.cancel import Cancels
 from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
-from hopline_relay.store import closing
+from hopline_relay.store import closing, queues
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import children, sessions
 from hopline_relay.store.sql import Record
@@ -38,13 +38,26 @@ class Closings:
         self._inbox = inbox
         self._whole = Whole("close")
 
-    async def close(self, principal: Principal, session_id: str) -> pb.CloseSubagentResponse:
+    async def close(
+        self, principal: Principal, session_id: str, *, from_session_id: str = "", from_turn_id: str = ""
+    ) -> pb.CloseSubagentResponse:
         """Close a child's session, and those of its own children; a caller that goes away stops nothing."""
         self._inbox.touch(principal)
         require_active(self._directory, principal)
-        await self._check(principal, session_id)
+        child = await self._check(principal, session_id)
+        if from_turn_id:
+            key = (principal.workspace_id, from_turn_id)
+            rows = await self._journal.read(lambda connection: queues.find(connection, {key}))
+            if (row := rows.get(key)) is not None:
+                from_session_id = row.run_session_id or row.session_id
+        # Who started it and closes it need not be told; a copy that closes itself is not who started it.
+        knows = principal.id == child.parent_agent_id and (
+            child.agent_id != principal.id or from_session_id == child.parent_session_id
+        )
         actor = actor_of(self._directory, principal)
-        work = self._close(principal.workspace_id, session_id, actor)
+        work = self._close(
+            principal.workspace_id, session_id, actor, knows=child.parent_session_id if knows else ""
+        )
         canceled = await self._whole.run(work, lambda done: done.cancelled() or done.exception())
         return pb.CloseSubagentResponse(state="closed", canceled=canceled)
 
@@ -58,7 +71,8 @@ class Closings:
             for session_id in await self._journal.read(partial(closing.left_over, workspace_id=workspace_id)):
                 await self._close(workspace_id, session_id, MESH)
 
-    async def _check(self, principal: Principal, session_id: str) -> None:
+    async def _check(self, principal: Principal, session_id: str) -> Record:
+        """Return the child, if the caller may close it."""
         key = (principal.workspace_id, session_id)
 
         def read(connection: Connection) -> tuple[Record | None, Record | None]:
@@ -83,9 +97,13 @@ class Closings:
                 "this session was not started by start_subagent; cancel ends what runs in it",
                 details={"session_id": session_id},
             )
+        return child
 
-    async def _close(self, workspace_id: str, session_id: str, actor: Actor) -> int:
-        """Let nothing more come in, then end what is there; what slipped in meanwhile is looked for again."""
+    async def _close(self, workspace_id: str, session_id: str, actor: Actor, *, knows: str = "") -> int:
+        """Let nothing more come in, then end what is there; what slipped in meanwhile is looked for again.
+
+        Sessions that are closed with it could be told nothing, and that which `knows` need not be.
+        """
         closed = await self._journal.write(lambda book: closing.close(book, workspace_id, session_id, actor))
         fault = Fault("canceled", f"closed by {actor.name or actor.id}")
         canceled = 0
@@ -94,7 +112,6 @@ class Closings:
             rows = await self._journal.read(find)
             if not rows:
                 break
-            # Who closes it need not be told, and nobody else who is closed with it could be.
             outcomes = await asyncio.gather(
                 *(
                     self._cancels.cancel(
@@ -102,7 +119,8 @@ class Closings:
                         row.id,
                         fault,
                         actor,
-                        tell=row.caused_by_id != actor.id and row.creditor_session_id not in closed,
+                        tell=row.creditor_session_id not in (*closed, knows)
+                        and (row.caused_by_id != actor.id or row.agent_id == actor.id),
                     )
                     for row in rows
                 )

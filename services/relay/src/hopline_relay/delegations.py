@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from functools import partial
 
 from hopline.relay.v1 import delegation_pb2 as pb
 from hopline_directory import Directory
@@ -19,7 +20,7 @@ from hopline_relay.domain.values import ANSWERS, Fault
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.peers import leads_in
-from hopline_relay.store import escalating, queues
+from hopline_relay.store import children, escalating, queues
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import sessions, turns
 from hopline_relay.store.sql import Record
@@ -56,7 +57,16 @@ class Delegations:
         outcome = await self._cancels.cancel_whole(
             row.workspace_id, row.id, fault, actor, tell=row.caused_by_id != principal.id
         )
-        return pb.CancelResponse(status=TURN_STATES[outcome.state], canceled=outcome.canceled)
+        canceled = outcome.canceled
+        if request.WhichOneof("of") == "session_id":
+            # Started by turns that have ended since, their reports would wake the session again.
+            find = partial(children.owing, workspace_id=row.workspace_id, session_id=request.session_id)
+            for child in await self._journal.read(find):
+                ended = await self._cancels.cancel_whole(
+                    row.workspace_id, child.turn_id, fault, actor, tell=False
+                )
+                canceled += ended.canceled
+        return pb.CancelResponse(status=TURN_STATES[outcome.state], canceled=canceled)
 
     async def _find(self, principal: Principal, request: pb.CancelRequest) -> Record:
         if request.WhichOneof("of") == "session_id":

@@ -158,7 +158,9 @@ def _unsaid(said: pb.SendMessageToSessionResponse) -> str:
 
 async def close_subagent(call: Call) -> Result:
     """End a child for good."""
-    request = pb.CloseSubagentRequest(session_id=call.text("session_id"))
+    request = pb.CloseSubagentRequest(
+        session_id=call.text("session_id"), caller_session_id=call.caller.session_id
+    )
     closed = await call.rpc(call.mesh.delegation.CloseSubagent, request)
     found = {"session_id": request.session_id, "state": closed.state, "canceled": closed.canceled}
     return Result(found, "Closed: nothing more comes of it.")

@@ -79,7 +79,9 @@ class DelegationHandlers:
         self, principal: Principal, request: pb.CloseSubagentRequest, *, turn_id: str = ""
     ) -> pb.CloseSubagentResponse:
         """Close a child."""
-        return await self._closings.close(principal, request.session_id)
+        return await self._closings.close(
+            principal, request.session_id, from_session_id=request.caller_session_id, from_turn_id=turn_id
+        )
 
 
 def _from(request: Any, turn_id: str) -> From:
