@@ -33,6 +33,10 @@ from hopline.relay.v1 import (
     plugin_tool_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
+    timer_pb2,
+    timer_pb2_grpc,
+    todo_pb2,
+    todo_pb2_grpc,
     tool_pb2,
     tool_pb2_grpc,
     webhook_pb2,
@@ -209,6 +213,8 @@ class Relay(
     escalation_pb2_grpc.EscalationServiceServicer,
     tool_pb2_grpc.ToolServiceServicer,
     plugin_tool_pb2_grpc.PluginToolServiceServicer,
+    todo_pb2_grpc.TodoServiceServicer,
+    timer_pb2_grpc.TimerServiceServicer,
     webhook_pb2_grpc.WebhookServiceServicer,
     usage_pb2_grpc.UsageServiceServicer,
 ):
@@ -342,6 +348,40 @@ class Relay(
         answer = tool_pb2.CallToolResponse(turn=completed(), result_json="1")
         return await self._answer("CallTool", request, context, lambda _: answer)
 
+    async def AddTodos(self, request: Any, context: Any) -> Any:
+        answer = todo_pb2.AddTodosResponse(todos=[todo()], list=todo_pb2.TodoList(open=1))
+        return await self._answer("AddTodos", request, context, lambda _: answer)
+
+    async def ListTodos(self, request: Any, context: Any) -> Any:
+        answer = todo_pb2.ListTodosResponse(
+            todos=[todo()], list=todo_pb2.TodoList(open=1), next_page_token="more"
+        )
+        return await self._answer("ListTodos", request, context, lambda _: answer)
+
+    async def CompleteTodo(self, request: Any, context: Any) -> Any:
+        answer = todo_pb2.CompleteTodoResponse(todo=todo(todo_pb2.TODO_STATE_DONE))
+        return await self._answer("CompleteTodo", request, context, lambda _: answer)
+
+    async def RemoveTodo(self, request: Any, context: Any) -> Any:
+        return await self._answer("RemoveTodo", request, context, lambda _: todo_pb2.RemoveTodoResponse())
+
+    async def SnoozeTodo(self, request: Any, context: Any) -> Any:
+        rests = todo(todo_pb2.TODO_STATE_SNOOZED)
+        rests.snoozed_until.CopyFrom(to_timestamp(1_750_000_060))
+        answer = todo_pb2.SnoozeTodoResponse(todo=rests, list=todo_pb2.TodoList(open=1))
+        return await self._answer("SnoozeTodo", request, context, lambda _: answer)
+
+    async def SetTimer(self, request: Any, context: Any) -> Any:
+        answer = timer_pb2.SetTimerResponse(timer=timer())
+        return await self._answer("SetTimer", request, context, lambda _: answer)
+
+    async def ListTimers(self, request: Any, context: Any) -> Any:
+        answer = timer_pb2.ListTimersResponse(timers=[timer()])
+        return await self._answer("ListTimers", request, context, lambda _: answer)
+
+    async def CancelTimer(self, request: Any, context: Any) -> Any:
+        return await self._answer("CancelTimer", request, context, lambda _: timer_pb2.CancelTimerResponse())
+
     async def CallPluginTool(self, request: Any, context: Any) -> Any:
         answer = plugin_tool_pb2.CallPluginToolResponse(result_json="1", plugin="Shop")
         return await self._answer("CallPluginTool", request, context, lambda _: answer)
@@ -374,6 +414,19 @@ def sent(request: Any) -> message_pb2.SendResponse:
         delivery = answer.deliveries.add(session_id="ses_1", state=message_pb2.DELIVERY_STATE_QUEUED)
         delivery.agent.id, delivery.agent.name = f"agt_{name}", name
     return answer
+
+
+def todo(state: Any = todo_pb2.TODO_STATE_OPEN) -> todo_pb2.Todo:
+    return todo_pb2.Todo(id="tdo_1", text="read", state=state, created_at=to_timestamp(1_750_000_000))
+
+
+def timer() -> timer_pb2.Timer:
+    return timer_pb2.Timer(
+        id="tmr_1",
+        message="green?",
+        created_at=to_timestamp(1_750_000_000),
+        due_at=to_timestamp(1_750_000_060),
+    )
 
 
 def replied() -> message_pb2.ReplyResponse:
@@ -558,6 +611,8 @@ async def running(
     servers[1].add(message_pb2_grpc.add_MessageServiceServicer_to_server, relay)
     servers[1].add(session_pb2_grpc.add_SessionServiceServicer_to_server, relay)
     servers[1].add(delegation_pb2_grpc.add_DelegationServiceServicer_to_server, relay)
+    servers[1].add(todo_pb2_grpc.add_TodoServiceServicer_to_server, relay)
+    servers[1].add(timer_pb2_grpc.add_TimerServiceServicer_to_server, relay)
     servers[1].add(tool_pb2_grpc.add_ToolServiceServicer_to_server, relay)
     servers[1].add(plugin_tool_pb2_grpc.add_PluginToolServiceServicer_to_server, relay)
     servers[1].add(escalation_pb2_grpc.add_EscalationServiceServicer_to_server, relay)

@@ -21,6 +21,8 @@ READS = {
     "read_thread",
     "list_agent_sessions",
     "read_session",
+    "todo_list",
+    "notify_list",
 }
 FOR_PEOPLE = [
     "whoami",
@@ -56,6 +58,14 @@ OF_A_CREW = [
     "list_agent_sessions",
     "read_session",
     "close_subagent",
+    "todo_write",
+    "todo_list",
+    "todo_complete",
+    "todo_remove",
+    "todo_snooze",
+    "notify_session_in",
+    "notify_list",
+    "notify_cancel",
 ]
 
 
@@ -160,7 +170,7 @@ def test_a_definition_is_flat_closed_and_described(name: str) -> None:
                 assert "maxLength" in form or form.get("format") == "uuid"
             if form.get("type") == "array":
                 assert form["items"]["type"] == "string"
-                assert form["maxItems"] == 10
+                assert form["maxItems"] == (100 if name == "todo_write" else 10)
     assert wire(name)["outputSchema"]["type"] == "object"
     jsonschema.Draft202012Validator.check_schema(wire(name)["outputSchema"])
 

@@ -22,6 +22,7 @@ from hopline.registry.v1.plugin_pb2 import (
 from hopline.relay.v1.delegation_pb2 import GetTurnRequest
 from hopline.relay.v1.message_pb2 import AskRequest
 from hopline.relay.v1.schedule_pb2 import AddScheduleRequest
+from hopline_client import Mesh
 
 from tests.support.mesh_process import Agent, Space
 
@@ -124,6 +125,7 @@ async def hide(space: Space) -> Asker:
     askers["of a deleted agent"] = space.client(agents["gone01"])
     asked = {why: await client.ask("two", "well?", wait_seconds=0) for why, client in askers.items()}
     questions = {why: await client.ask_owner("well?", wait_seconds=0) for why, client in askers.items()}
+    left = {why: await _left(client) for why, client in askers.items()}
     roots = {why: await _root(space, each.turn_id) for why, each in asked.items()}
     tokens = {
         "between others": await _token(space, "three"),
@@ -150,6 +152,7 @@ async def hide(space: Space) -> Asker:
         client = elsewhere.client(agents["abroad"])
         asked["another workspace"] = await client.ask("two", "well?", wait_seconds=0)
         questions["another workspace"] = await client.ask_owner("well?", wait_seconds=0)
+        left["another workspace"] = await _left(client)
         roots["another workspace"] = await _root(elsewhere, asked["another workspace"].turn_id)
         tokens["another workspace"] = await _token(elsewhere, "abroad")
         schedules["another workspace"] = await _schedule(elsewhere, "abroad")
@@ -162,12 +165,20 @@ async def hide(space: Space) -> Asker:
     things["escalation_id"] = {why: each.id for why, each in questions.items()}
     things |= {"root_id": roots, "token_id": tokens, "schedule_id": schedules, "plugin": plugins}
     things["crew"] = crews
+    things["todo_id"] = {why: todo_id for why, (todo_id, _) in left.items()}
+    things["timer_id"] = {why: timer_id for why, (_, timer_id) in left.items()}
     for of in things.values():
         of["never there"] = of["between others"][:4] + NEVER
     found = Asker(space, asker, bob, (await _plugin(space, "all", MANIFEST)).token, ids, things)
     request = AskRequest(agent="friend", text="well?", wait_seconds=0, own_endpoint=True)
     found.bound = (await space.stubs(three.token).messages.Ask(request)).turn.session_id
     return found
+
+
+async def _left(client: Mesh) -> tuple[str, str]:
+    """Have an agent leave a todo and a timer to itself; returns their ids."""
+    (todo,) = await client.add_todos("well?")
+    return todo.id, (await client.notify_in(86_400, "well?")).id
 
 
 async def _plugin(space: Space, key: str, manifest: PluginManifest | None = None) -> InstallPluginResponse:

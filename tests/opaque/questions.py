@@ -36,6 +36,8 @@ _THINGS = {
     "root_id": "root_id",
     "token_id": "token_id",
     "schedule_id": "schedule_id",
+    "todo_id": "todo_id",
+    "timer_id": "timer_id",
     "plugin": "plugin",
     "crew": "crew",
 }
@@ -62,6 +64,10 @@ _FILLING: dict[str, Any] = {
     "role": 1,
     "name": "x",
     "cron": "0 5 * * *",
+    "message": "well?",
+    "delay_seconds": 60,
+    "seconds": 60,
+    "texts": ["well?"],
     "owner": "admin",
     "key": "k",
 }
@@ -259,6 +265,10 @@ TOOLS: list[tuple[str, str, dict[str, Any]]] = [
     ("list_agent_sessions", "agent", {}),
     ("read_session", "session_id", {}),
     ("close_subagent", "session_id", {}),
+    ("todo_complete", "todo_id", {}),
+    ("todo_remove", "todo_id", {}),
+    ("todo_snooze", "todo_id", {"seconds": 60}),
+    ("notify_cancel", "timer_id", {}),
 ]
 
 

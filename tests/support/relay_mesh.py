@@ -31,6 +31,8 @@ from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
 from hopline.relay.v1.schedule_pb2_grpc import ScheduleServiceStub
 from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
+from hopline.relay.v1.timer_pb2_grpc import TimerServiceStub
+from hopline.relay.v1.todo_pb2_grpc import TodoServiceStub
 from hopline.relay.v1.webhook_pb2_grpc import WebhookServiceStub
 from hopline_quota.app import SERVICE as QUOTA
 from hopline_registry.app import SERVICE as REGISTRY
@@ -130,6 +132,16 @@ class Caller:
     def escalations(self) -> Any:
         """EscalationService."""
         return EscalationServiceStub(self._channel("relay"))
+
+    @property
+    def todos(self) -> Any:
+        """TodoService."""
+        return TodoServiceStub(self._channel("relay"))
+
+    @property
+    def timers(self) -> Any:
+        """TimerService."""
+        return TimerServiceStub(self._channel("relay"))
 
     @property
     def letters(self) -> Any:

@@ -16,6 +16,7 @@ from hopline_cli.commands import (
     dead,
     export,
     held,
+    left,
     look,
     manage,
     models,
@@ -64,6 +65,7 @@ look.threads.add_typer(export.threads)
 app.add_typer(look.threads, name="threads")
 app.add_typer(owner.app)
 app.add_typer(held.app)
+app.add_typer(left.app)
 audit.app.add_typer(verify.app)
 audit.app.add_typer(export.audit)
 app.add_typer(audit.app, name="audit")

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from hopline.relay.v1.message_pb2_grpc import MessageServiceAsyncStub
     from hopline.relay.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
     from hopline.relay.v1.session_pb2_grpc import SessionServiceAsyncStub
+    from hopline.relay.v1.timer_pb2_grpc import TimerServiceAsyncStub
+    from hopline.relay.v1.todo_pb2_grpc import TodoServiceAsyncStub
     from hopline.relay.v1.webhook_pb2_grpc import WebhookServiceAsyncStub
 
 PAGE: Final = 200
@@ -197,6 +199,20 @@ class Mesh:
         from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceStub
 
         return DeadLetterServiceStub(self.channel("relay"))
+
+    @property
+    def todos(self) -> TodoServiceAsyncStub:
+        """Return the todo service."""
+        from hopline.relay.v1.todo_pb2_grpc import TodoServiceStub
+
+        return TodoServiceStub(self.channel("relay"))
+
+    @property
+    def timers(self) -> TimerServiceAsyncStub:
+        """Return the timer service."""
+        from hopline.relay.v1.timer_pb2_grpc import TimerServiceStub
+
+        return TimerServiceStub(self.channel("relay"))
 
     @property
     def schedules(self) -> ScheduleServiceAsyncStub:

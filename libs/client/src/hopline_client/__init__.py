@@ -5,6 +5,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_client.connection import Connection
 from hopline_client.crews import Child, Entry, Reported, Said, Session, Spoken
 from hopline_client.host import Host
+from hopline_client.left import Timer, Todo
 from hopline_client.mesh import Mesh
 from hopline_client.models import (
     Answer,
@@ -46,7 +47,9 @@ __all__ = [
     "Session",
     "Spoken",
     "Thread",
+    "Timer",
     "ToHuman",
+    "Todo",
     "ToolContext",
     "ToolFailed",
     "ToolInfo",

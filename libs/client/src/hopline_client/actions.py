@@ -35,6 +35,15 @@ Method = Literal[
     "send_message_to_session",
     "close_subagent",
     "reply_to_human",
+    "add_todos",
+    "list_todos",
+    "update_todo",
+    "complete_todo",
+    "remove_todo",
+    "snooze_todo",
+    "set_timer",
+    "list_timers",
+    "cancel_timer",
 ]
 
 

@@ -17,12 +17,13 @@ from hopline_rpc.errors import HoplineError, invalid, renamed
 from hopline_client import models
 from hopline_client.actions import MAX_WAIT, clamped, make_request
 from hopline_client.delegating import Delegating
+from hopline_client.left import LeftActions
 from hopline_client.models import Answer, Connected, ToolResult
 
 Json = dict[str, Any]
 
 
-class Connecting(Delegating):
+class Connecting(Delegating, LeftActions):
     """Actions of a caller that may have connections."""
 
     @abstractmethod

@@ -17,6 +17,8 @@ from hopline.relay.v1.draft_pb2_grpc import DraftServiceStub
 from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
 from hopline.relay.v1.session_pb2_grpc import SessionServiceStub
+from hopline.relay.v1.timer_pb2_grpc import TimerServiceStub
+from hopline.relay.v1.todo_pb2_grpc import TodoServiceStub
 from hopline.relay.v1.tool_pb2_grpc import ToolServiceStub
 from hopline_rpc.clock import Clock, SystemClock
 from hopline_rpc.errors import HoplineError, from_rpc_error, invalid
@@ -49,6 +51,15 @@ _METHODS: Final[dict[Method, tuple[Any, str]]] = {
     "send_message_to_session": (DelegationServiceStub, "SendMessageToSession"),
     "close_subagent": (DelegationServiceStub, "CloseSubagent"),
     "reply_to_human": (DraftServiceStub, "ReplyToHuman"),
+    "add_todos": (TodoServiceStub, "AddTodos"),
+    "list_todos": (TodoServiceStub, "ListTodos"),
+    "update_todo": (TodoServiceStub, "UpdateTodo"),
+    "complete_todo": (TodoServiceStub, "CompleteTodo"),
+    "remove_todo": (TodoServiceStub, "RemoveTodo"),
+    "snooze_todo": (TodoServiceStub, "SnoozeTodo"),
+    "set_timer": (TimerServiceStub, "SetTimer"),
+    "list_timers": (TimerServiceStub, "ListTimers"),
+    "cancel_timer": (TimerServiceStub, "CancelTimer"),
 }
 _WAITING: Final = frozenset({"ask", "check", "take_inbox", "ask_owner", "check_escalation", "call_tool"})
 _CALL_SECONDS: Final = 10.0

@@ -61,6 +61,8 @@ class Message:
     # sender wait behind it; None where that is not told.
     age_seconds: int | None = None
     newer_from_sender: int | None = None
+    # Set where the mesh itself woke the session with it: `todo`, `timer` or `draft`.
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +307,7 @@ def message(found: pb.Message) -> Message:
         escalation_id=found.escalation_id,
         age_seconds=found.age_seconds if found.HasField("age_seconds") else None,
         newer_from_sender=found.newer_from_sender if found.HasField("newer_from_sender") else None,
+        note=found.note,
     )
 
 

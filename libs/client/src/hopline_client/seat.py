@@ -55,6 +55,13 @@ _REPEATABLE: Final = frozenset(
         "message_agent",
         "send_message_to_session",
         "close_subagent",
+        "add_todos",
+        "list_todos",
+        "update_todo",
+        "complete_todo",
+        "snooze_todo",
+        "set_timer",
+        "list_timers",
     }
 )
 

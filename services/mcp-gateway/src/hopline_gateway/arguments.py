@@ -119,6 +119,8 @@ class Checker:
                 return "must not be empty"
             case "minimum":
                 return f"must be {limit} or more, not {error.instance}"
+            case "maximum":
+                return f"must be {limit} or less, not {error.instance}"
             case "maxItems":
                 return f"{len(error.instance)} of them; the limit is {limit}"
             case "minItems":

@@ -16,6 +16,8 @@ from hopline.relay.v1 import (
     message_pb2_grpc,
     plugin_tool_pb2_grpc,
     session_pb2_grpc,
+    timer_pb2_grpc,
+    todo_pb2_grpc,
     tool_pb2_grpc,
     webhook_pb2_grpc,
 )
@@ -49,6 +51,8 @@ class Mesh:
         self.plugin_tools = plugin_tool_pb2_grpc.PluginToolServiceStub(relay)
         self.delegation = delegation_pb2_grpc.DelegationServiceStub(relay)
         self.drafts = draft_pb2_grpc.DraftServiceStub(relay)
+        self.todos = todo_pb2_grpc.TodoServiceStub(relay)
+        self.timers = timer_pb2_grpc.TimerServiceStub(relay)
         self.escalations = escalation_pb2_grpc.EscalationServiceStub(relay)
         # Called as this service itself.
         self.webhooks = webhook_pb2_grpc.WebhookServiceStub(relay)

@@ -10,7 +10,7 @@ from hopline.quota.v1 import credit_pb2, usage_pb2
 from hopline.relay.v1 import escalation_pb2, message_pb2, session_pb2
 from hopline_rpc.clock import from_timestamp, rfc3339
 
-from hopline_gateway.texts import Foreign, Outside, OwnersWords
+from hopline_gateway.texts import Foreign, Outside, OwnersWords, OwnNote
 
 Json = dict[str, Any]
 
@@ -90,6 +90,8 @@ def message(value: message_pb2.Message) -> Json:
         found["age_seconds"] = value.age_seconds
     if value.HasField("newer_from_sender"):
         found["newer_from_sender"] = value.newer_from_sender
+    if value.note:
+        found["note"] = value.note
     if value.escalation_id:
         found["escalation_id"] = value.escalation_id
     return found
@@ -109,6 +111,8 @@ def _subject(subject: str, sender_kind: str) -> str | None:
 
 def _body(value: message_pb2.Message, sender_kind: str) -> str:
     """Mark a message's text as whose it is: an owner's answer is not some agent's words."""
+    if value.note:
+        return OwnNote(value.body)
     if value.escalation_id and sender_kind == "user":
         return OwnersWords(value.body)
     return Outside(value.body) if sender_kind == "webhook" else Foreign(value.body)

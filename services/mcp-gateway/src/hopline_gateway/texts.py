@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from hopline_rpc.fence import (
+    NOTE_MARK,
+    NOTE_NOTICE,
     NOTICE,
     OUTSIDE_MARK,
     OUTSIDE_NOTICE,
@@ -51,13 +53,25 @@ class Skill(str):
     __slots__ = ()
 
 
+class OwnNote(str):
+    """What the agent left to itself, brought back by the mesh."""
+
+    __slots__ = ()
+
+
 # Whose words stand between which marks; all else is another agent's.
 _NOTICES: Final[dict[type, str]] = {
     OwnersWords: OWNERS_NOTICE,
     Outside: OUTSIDE_NOTICE,
     Skill: SKILL_NOTICE,
+    OwnNote: NOTE_NOTICE,
 }
-_MARKS: Final[dict[type, str]] = {OwnersWords: OWNERS_MARK, Outside: OUTSIDE_MARK, Skill: SKILL_MARK}
+_MARKS: Final[dict[type, str]] = {
+    OwnersWords: OWNERS_MARK,
+    Outside: OUTSIDE_MARK,
+    Skill: SKILL_MARK,
+    OwnNote: NOTE_MARK,
+}
 
 
 def as_text(headline: str, structured: dict[str, Any]) -> str:
@@ -73,7 +87,7 @@ def as_text(headline: str, structured: dict[str, Any]) -> str:
 
 def _fenceable(key: str, value: Any) -> str | None:
     """Return what has to stand inside a fence; None for a value of ours."""
-    if isinstance(value, Foreign | Outside | OwnersWords | Skill):
+    if isinstance(value, Foreign | Outside | OwnersWords | Skill | OwnNote):
         return str(value)
     if key in _JSON and value is not None:
         return json.dumps(value, ensure_ascii=False)

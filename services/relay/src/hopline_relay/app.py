@@ -19,6 +19,8 @@ from hopline.relay.v1.plugin_session_pb2_grpc import add_PluginSessionServiceSer
 from hopline.relay.v1.plugin_tool_pb2_grpc import add_PluginToolServiceServicer_to_server
 from hopline.relay.v1.schedule_pb2_grpc import add_ScheduleServiceServicer_to_server
 from hopline.relay.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
+from hopline.relay.v1.timer_pb2_grpc import add_TimerServiceServicer_to_server
+from hopline.relay.v1.todo_pb2_grpc import add_TodoServiceServicer_to_server
 from hopline.relay.v1.tool_pb2_grpc import add_ToolServiceServicer_to_server
 from hopline.relay.v1.wake_pb2_grpc import add_WakeServiceServicer_to_server
 from hopline.relay.v1.webhook_pb2_grpc import add_WebhookServiceServicer_to_server
@@ -59,11 +61,19 @@ from hopline_relay.hooks.prompts import PromptHooks
 from hopline_relay.hooks.runner import Hooks
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
+from hopline_relay.left import Seats
+from hopline_relay.left_wakes import Left
 from hopline_relay.measuring import Measuring
 from hopline_relay.mesh_wakes import MeshWakes
 from hopline_relay.outbox import Outbox
 from hopline_relay.outputs import Outputs
-from hopline_relay.owner_notices import Addresses, EscalationNotices, RootNotices, WakeFailedNotices
+from hopline_relay.owner_notices import (
+    Addresses,
+    EscalationNotices,
+    RootNotices,
+    TodosAsleepNotices,
+    WakeFailedNotices,
+)
 from hopline_relay.owners import Owners
 from hopline_relay.plugins.acting import Acting
 from hopline_relay.plugins.calling import PluginCalls
@@ -94,6 +104,7 @@ from hopline_relay.servicers.plugin_sessions import PluginSessionServicer
 from hopline_relay.servicers.plugin_tools import PluginToolServicer
 from hopline_relay.servicers.schedules import ScheduleServicer
 from hopline_relay.servicers.sessions import SessionServicer
+from hopline_relay.servicers.todos import TimerServicer, TodoServicer
 from hopline_relay.servicers.tools import ToolServicer
 from hopline_relay.servicers.wakes import WakeServicer
 from hopline_relay.servicers.webhooks import WebhookServicer
@@ -108,7 +119,9 @@ from hopline_relay.sweep import Sweep
 from hopline_relay.takeover import TakeOver
 from hopline_relay.taking import Taking
 from hopline_relay.threads import Threads
+from hopline_relay.timers import Timers
 from hopline_relay.to_human import ToHuman
+from hopline_relay.todos import Todos
 from hopline_relay.tool_offers import ToolOffers
 from hopline_relay.tool_runs import ToolRuns
 from hopline_relay.tools import Tools
@@ -204,6 +217,7 @@ class Relay:
         hold_ends = HoldEnds(journal, directory, admission, waits, ids)
         self.holding = holding = Holding(journal, directory, hold_ends, self.mesh_wakes, clock)
         endings.on_held, cancels.on_canceled = holding.look, holding.canceled
+        signals.on_todos_changed(holding.look)
         self.outbox = outbox = self._open_outbox(registry, settings)
         self._open_plugins(registry, settings, ids)
         self.wakes = self._open_wakes(registry, ids)
@@ -228,8 +242,23 @@ class Relay:
         self._closings = Closings(journal, directory, cancels, inbox)
         delegation = DelegationHandlers(subagents, self._closings)
         to_human = ToHuman(journal, directory, sends, endings, inboxes, hold_views)
+        self.left = Left(journal, directory, self.mesh_wakes, signals, ids, clock)
+        self.left.notify(outbox.wake)
+        cancels.on_ended = self.left.turns_canceled
+        todos, timers = self._open_left(inboxes, views, pager, ids)
         self.handlers = MessageHandlers(
-            sends, asks, questions, inbox, tools, offers, delegation, to_human, views, self.grants
+            sends,
+            asks,
+            questions,
+            inbox,
+            tools,
+            offers,
+            delegation,
+            to_human,
+            todos,
+            timers,
+            views,
+            self.grants,
         )
         self.server = self._open_server(settings, ids)
         self._outputs = Outputs(journal, clock, partial(said.concern, kind="answer"))
@@ -246,6 +275,7 @@ class Relay:
         self._guard.follower.add_listener(self.wakes.changed)
         self._guard.follower.add_listener(self.uninstalled.changed)
         self._guard.follower.add_listener(self._installations.changed)
+        self._guard.follower.add_listener(self.left.changed)
 
     def _open_sends(self, claims: Claims, inboxes: Inboxes, offers: ToolOffers, ids: IdMaker) -> Sends:
         directory, waits, instance_id = self.directory, self.waits, self.journal.instance_id
@@ -287,7 +317,16 @@ class Relay:
         outbox.add_kind(outbox_rows.WAKE_FAILED, WakeFailedNotices(self.journal, addresses))
         outbox.add_kind(outbox_rows.HOOK, HookNotices(self.journal, addresses, self.hooks))
         self._hook_notes.on_notice = outbox.wake
+        outbox.add_kind(outbox_rows.TODOS_ASLEEP, TodosAsleepNotices(self.journal, addresses))
         return outbox
+
+    def _open_left(self, inboxes: Inboxes, views: Views, pager: Pager, ids: IdMaker) -> tuple[Todos, Timers]:
+        journal, directory, left = self.journal, self.directory, self.left
+        seats = Seats(journal, directory, self.inbox, inboxes)
+        todos = Todos(
+            journal, directory, seats, self.signals, views, pager, ids, self._clock, left.todos.looking.wake
+        )
+        return todos, Timers(journal, directory, seats, views, pager, ids, left.timers.looking.wake)
 
     def _open_plugins(self, registry: grpc.aio.Channel, settings: RelaySettings, ids: IdMaker) -> None:
         private = settings.webhook_private
@@ -376,6 +415,8 @@ class Relay:
         )
         owners = Owners(journal, directory, self._escalations, views, pager)
         server.add(add_EscalationServiceServicer_to_server, EscalationServicer(self.handlers, owners))
+        server.add(add_TodoServiceServicer_to_server, TodoServicer(self.handlers.todos))
+        server.add(add_TimerServiceServicer_to_server, TimerServicer(self.handlers.timers))
         server.add(add_ToolServiceServicer_to_server, ToolServicer(self.handlers))
         server.add(add_DeadLetterServiceServicer_to_server, DeadLetterServicer(letters))
         verifying = Verifying(journal, directory, self.sealer)
@@ -419,6 +460,7 @@ class Relay:
         await self._escalations.catch_up()
         await self.holding.catch_up()
         await self.firings.catch_up()
+        await self.left.catch_up()
         await self._installations.catch_up()
         self._started = True
         self._takeover.start()
@@ -429,6 +471,7 @@ class Relay:
         self.sweep.start()
         self.holding.start()
         self.firings.start()
+        self.left.start()
         self.outbox.start()
         self.plugin_events.start()
         await self.wakes.start()
@@ -457,6 +500,7 @@ class Relay:
         await self.server.stop()
         if self._started:
             await self.firings.close()
+            await self.left.close()
             await self.sweep.close()
             await self.holding.close()
             await self.wakes.close()

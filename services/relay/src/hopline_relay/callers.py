@@ -11,9 +11,11 @@ from hopline_directory.records import AgentRecord
 from hopline_rpc.errors import HoplineError, unauthenticated
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
+from sqlalchemy import Connection
 
 from hopline_relay.domain.values import Actor
 from hopline_relay.journal import Journal
+from hopline_relay.store import queues
 from hopline_relay.store.facts import Facts, Names, look_up
 from hopline_relay.store.sessions import SessionWish
 from hopline_relay.store.sql import Record
@@ -136,6 +138,20 @@ async def standing_of(
         names.sessions.add((principal.workspace_id, session_id))
     facts = await journal.read(lambda connection: look_up(connection, names))
     return stand(principal, turn_id, session_id, facts, inboxes)
+
+
+def cause_of(connection: Connection, principal: Principal, standing: Standing, since: float) -> Record | None:
+    """Return the turn that a call belongs to: the one it comes from, else the deepest that its agent runs.
+
+    Or ran: those count that have ended `since` then.
+    """
+    if standing.turn is not None:
+        return standing.turn
+    running = queues.running_of(connection, principal.workspace_id, principal.id)
+    here = [row for row in running if (row.run_session_id or row.session_id) == standing.session_id]
+    if not running:
+        return queues.deepest_ended(connection, principal.workspace_id, principal.id, since)
+    return max(here or running, key=lambda row: (row.depth, row.ordinal))
 
 
 def no_session(session_id: str) -> HoplineError:

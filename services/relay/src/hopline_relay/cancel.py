@@ -30,6 +30,10 @@ _ROUNDS: Final = 100
 _LIVE: Final = ("queued", "running")
 
 
+async def _nothing_left(turns: Sequence[Record]) -> None:
+    """Nothing was left."""
+
+
 class Cancels:
     """Cancels turns."""
 
@@ -42,6 +46,8 @@ class Cancels:
         # Called with a turn that a person cancels: ends the answers that it owes, or goes on with, where they
         # are held, and returns the turns that owed them.
         self.on_canceled: Callable[[Record, Fault, Actor], Awaitable[list[Record]]] = _nothing_held
+        # Called with turns of one workspace that were cancelled: what they left to themselves ends too.
+        self.on_ended: Callable[[Sequence[Record]], Awaitable[None]] = _nothing_left
         self._whole = Whole("cancel")
 
     async def cancel_whole(
@@ -114,6 +120,9 @@ class Cancels:
         for _ in range(_ROUNDS):
             if not above or canceled >= MAX_CANCELED:
                 break
+            if wakes:
+                # First, so that whatever woke them just before is found below.
+                await self.on_ended(above)
             find = partial(
                 subtree.below,
                 workspace_id=above[0].workspace_id,

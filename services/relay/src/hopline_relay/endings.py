@@ -33,7 +33,7 @@ from hopline_relay.hooks.answers import Unshaped, apart_from
 from hopline_relay.hooks.applying import withheld
 from hopline_relay.hooks.messages import MessageHooks
 from hopline_relay.journal import FencedError, Journal
-from hopline_relay.signals import Signals
+from hopline_relay.signals import Signals, session_of
 from hopline_relay.store import queues
 from hopline_relay.store.batches import beside
 from hopline_relay.store.bulk import by_id
@@ -383,6 +383,7 @@ class Endings:
         self._signals.claimable(claimable)
         if places := {place for plan in plans for place in held_in(plan)}:
             self.on_held(places)
+        self._signals.on_freed(session_of(plan.row) for plan in plans)
 
     def _tell_creditor(self, plan: Plan, debt: Record, claimable: set[tuple[str, str]]) -> None:
         outgoing = plan.outgoing

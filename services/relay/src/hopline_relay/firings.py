@@ -15,7 +15,6 @@ from typing import Final
 from hopline.registry.v1.visibility_pb2 import Change
 from hopline_directory import Directory
 from hopline_directory.records import OPERATOR, AgentRecord
-from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.faults import point
@@ -25,6 +24,7 @@ from hopline_relay.cron import Cron, read_cron
 from hopline_relay.domain.sources import Firing, Source
 from hopline_relay.drafts import Draft
 from hopline_relay.journal import Journal
+from hopline_relay.looking import Looking
 from hopline_relay.sends import Sends
 from hopline_relay.store import scheduling, sources
 from hopline_relay.store.discharging import RacedError
@@ -33,9 +33,6 @@ from hopline_relay.store.sql import Record
 log = logging.getLogger("hopline.relay.schedules")
 
 _MOST: Final = 100
-# How often is looked for what another process has set; and how soon again when something failed.
-_LOOK_SECONDS: Final = 10.0
-_RETRY_SECONDS: Final = 2.0
 # By how much a clock must have been set back before times are worked out anew.
 _SET_BACK_SECONDS: Final = 60.0
 # What passes by itself, or is seen for what it is at the next look (a role that was lost just now): the time
@@ -53,22 +50,21 @@ class Firings:
         self._directory = directory
         self._sends = sends
         self._clock = clock
-        self._news = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._looking = Looking(
+            "schedules", clock, self.fire, lambda: self._journal.read(scheduling.next_due)
+        )
 
     def start(self) -> None:
         """Begin to fire."""
-        self._task = detach(self._run(), name="schedules")
+        self._looking.start()
 
     async def close(self) -> None:
         """Stop; what is due then is fired by the next process."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await self._looking.close()
 
     def wake(self) -> None:
         """Say that something may be due earlier than was known."""
-        self._news.set()
+        self._looking.wake()
 
     async def changed(self, changes: list[Change]) -> None:
         """Forget the schedules and webhooks of agents that were deleted."""
@@ -85,30 +81,6 @@ class Firings:
 
     async def _forget(self, workspace_id: str, agent_id: str) -> None:
         await self._journal.write(lambda book: sources.remove_all_of(book.connection, workspace_id, agent_id))
-
-    async def _run(self) -> None:
-        while True:
-            self._news.clear()
-            seconds = _RETRY_SECONDS
-            try:
-                if await self.fire():
-                    seconds = await self._rest()
-            except HoplineError as error:
-                log.warning("schedules fire later: %s", error.message)
-            except Exception:
-                log.exception("schedules cannot be fired just now")
-            if seconds <= 0:
-                continue  # something became due meanwhile
-            timer = self._clock.call_later(seconds, self._news.set)
-            try:
-                await self._news.wait()
-            finally:
-                timer.cancel()
-
-    async def _rest(self) -> float:
-        """Return how long there is nothing to do."""
-        due = await self._journal.read(scheduling.next_due)
-        return _LOOK_SECONDS if due is None else min(_LOOK_SECONDS, max(0.0, due - self._clock.now()))
 
     async def fire(self) -> bool:
         """Fire whatever is due; False: something has to be tried again, which keeps nothing else back."""

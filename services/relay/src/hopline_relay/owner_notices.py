@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import grpc.aio
 from hopline.registry.v1.identity_pb2 import GetUserWebhookRequest, GetUserWebhookResponse
@@ -14,14 +15,18 @@ from hopline_rpc.clock import rfc3339
 from hopline_rpc.errors import HoplineError
 from sqlalchemy import Connection
 
+from hopline_relay.domain.left import NO_PROGRESS
 from hopline_relay.domain.values import MESH
 from hopline_relay.escalation_ends import note_escalation
 from hopline_relay.journal import Journal
 from hopline_relay.outbox import Post, is_last
-from hopline_relay.store import escalating, outbox, queues, roots
+from hopline_relay.store import escalating, outbox, queues, roots, todos
 from hopline_relay.store.book import Book
 from hopline_relay.store.escalating import options_of
 from hopline_relay.store.sql import Record
+
+# Of the todos of a list that sleeps its owner is told the first.
+_TODOS_TOLD: Final = 20
 
 
 class Addresses:
@@ -183,6 +188,49 @@ class WakeFailedNotices(Notice):
         """Say it with the agent."""
         about = {"owner_id": row.recipient_id, **details}
         book.note(row.workspace_id, f"wake.{outcome}", MESH, agent_id=row.subject_id, details=about)
+
+
+class TodosAsleepNotices(Notice):
+    """Todos that woke their session in vain and sleep now; told while they do."""
+
+    async def body(self, row: Record) -> dict[str, Any] | None:
+        """Return which session it is and what is open there, unless the list is awake again."""
+        workspace_id, session_id = row.workspace_id, row.subject_id
+
+        def read(connection: Connection) -> tuple[Record | None, Sequence[Record]]:
+            return (
+                todos.list_of(connection, workspace_id, session_id),
+                todos.open_of(connection, workspace_id, session_id),
+            )
+
+        listed, noted = await self._journal.read(read)
+        if listed is None or listed.reason != NO_PROGRESS:
+            return None
+        if not self._addresses.is_owner(row, listed.agent_id):
+            return None
+        return {
+            "event": "todos.asleep",
+            "workspace": self._addresses.workspace(row),
+            "agent": self._addresses.agent(workspace_id, listed.agent_id),
+            "session_id": session_id,
+            "wakes": listed.wakes,
+            "open": len(noted),
+            "todos": [{"id": todo.id, "text": todo.body} for todo in noted[:_TODOS_TOLD]],
+            "asleep_at": rfc3339(listed.asleep_at),
+            "look_with": f"hopline todos {session_id}",
+        }
+
+    def note(self, book: Book, row: Record, outcome: str, details: dict[str, str]) -> None:
+        """Say it with the session."""
+        listed = todos.list_of(book.connection, row.workspace_id, row.subject_id)
+        book.note(
+            row.workspace_id,
+            f"todos.{outcome}",
+            MESH,
+            agent_id=listed.agent_id if listed is not None else "",
+            session_id=row.subject_id,
+            details={"owner_id": row.recipient_id, **details},
+        )
 
 
 def _escalation(connection: Connection, row: Record) -> Record | None:

@@ -18,9 +18,16 @@ from hopline_rpc.errors import HoplineError, request_conflict
 from hopline_rpc.faults import point
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
-from sqlalchemy import Connection
 
-from hopline_relay.callers import Inboxes, Standing, actor_of, no_escalation, require_active, standing_of
+from hopline_relay.callers import (
+    Inboxes,
+    Standing,
+    actor_of,
+    cause_of,
+    no_escalation,
+    require_active,
+    standing_of,
+)
 from hopline_relay.domain.escalations import KIND_QUESTION, digest_of
 from hopline_relay.domain.values import Actor, clamp_wait, sibling
 from hopline_relay.escalation_ends import note_escalation
@@ -212,7 +219,7 @@ class Questions:
         owner_id = self._owner(book, principal, standing)
         self._check_room(book, principal, standing)
         window = self._directory.policy(principal.workspace_id).causality_window_seconds
-        cause = _cause(book.connection, principal, standing, book.now - window)
+        cause = cause_of(book.connection, principal, standing, book.now - window)
         outgoing = Outgoing(
             workspace_id=principal.workspace_id,
             id=message_id,
@@ -391,14 +398,3 @@ def _drop_wake(book: Book, key: tuple[str, str]) -> list[Record]:
     """Take an answer off its recipient's queue; returns the turn that would have taken it."""
     copies = copies_of(book.connection, [key])[key]
     return wakes.drop(book, [copy for copy in copies if copy.state == "queued"])
-
-
-def _cause(connection: Connection, principal: Principal, standing: Standing, since: float) -> Record | None:
-    """Return the turn that asks: the one the call comes from, else the deepest that the agent runs or ran."""
-    if standing.turn is not None:
-        return standing.turn
-    running = queues.running_of(connection, principal.workspace_id, principal.id)
-    here = [row for row in running if (row.run_session_id or row.session_id) == standing.session_id]
-    if not running:
-        return queues.deepest_ended(connection, principal.workspace_id, principal.id, since)
-    return max(here or running, key=lambda row: (row.depth, row.ordinal))

@@ -34,7 +34,7 @@ from hopline_relay.meters import REQUEST
 from hopline_relay.pipeline import Pipeline
 from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
-from hopline_relay.signals import Signals
+from hopline_relay.signals import Signals, session_of
 from hopline_relay.starts import Starts
 from hopline_relay.store import discharging, holds, hooking, scheduling
 from hopline_relay.store.book import Book
@@ -363,6 +363,7 @@ class Sends:
         if ended is not None and discharge.ends is not None:
             spans.turn_ended(self._journal.meters, self._directory, ended, discharge.ends, self._clock.now())
             self._admission.post_ends([end_item(ended)])
+            self._signals.on_freed([session_of(ended)])
 
     def _cycle_refused(self, ready: Ready) -> HoplineError:
         """Return the refusal of a cycle, which names the chain as its sender may see it."""

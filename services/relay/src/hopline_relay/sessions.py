@@ -26,6 +26,7 @@ from hopline_relay.store import hooking, outputs, queues
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.linked import Linked, linked
 from hopline_relay.store.schema import EMPTY, children, deliveries, messages, sessions
+from hopline_relay.store.sessions import inbox_of
 from hopline_relay.store.sql import Record
 from hopline_relay.turns import Turns
 from hopline_relay.view import Views, source_name
@@ -385,11 +386,11 @@ def _transcript(connection: Connection, session: Record, after: int, most: int) 
 
 
 def _own_session(connection: Connection, principal: Principal, session_id: str) -> Record | None:
+    if not session_id:
+        return inbox_of(connection, principal.workspace_id, principal.id)
     query = select(sessions).where(
-        sessions.c.workspace_id == principal.workspace_id, sessions.c.agent_id == principal.id
+        sessions.c.workspace_id == principal.workspace_id,
+        sessions.c.agent_id == principal.id,
+        sessions.c.id == session_id,
     )
-    if session_id:
-        query = query.where(sessions.c.id == session_id)
-    else:
-        query = query.where(sessions.c.channel == "mcp", sessions.c.number == 1)
     return connection.execute(query).first()

@@ -5,9 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from typing import Any
 
 Agent = tuple[str, str]
 """(workspace id, agent id)"""
+Session = tuple[str, str]
+"""(workspace id, session id)"""
+
+
+def session_of(turn: Any) -> Session:
+    """Return the session in which a turn runs."""
+    return turn.workspace_id, turn.run_session_id or turn.session_id
 
 
 class Signals:
@@ -21,6 +29,9 @@ class Signals:
         self._freed: Counter[str] = Counter()
         # Called with a workspace in which a run slot has become free.
         self.on_slot_free: Callable[[str], None] = lambda workspace_id: None
+        self._todos: list[Callable[[set[Session]], None]] = []
+        # Called with sessions in which a turn has just ended.
+        self.on_freed: Callable[[Iterable[Session]], None] = lambda sessions: None
 
     def on_claimable(self, listener: Callable[[set[Agent]], None]) -> None:
         """Have `listener` called with agents whose queue may have something to claim."""
@@ -37,6 +48,15 @@ class Signals:
                     waiting.set_result(None)
         for listener in self._claimable:
             listener(found)
+
+    def on_todos_changed(self, listener: Callable[[set[Session]], None]) -> None:
+        """Have `listener` called with sessions whose todos may hold their agent otherwise than before."""
+        self._todos.append(listener)
+
+    def todos_changed(self, sessions: set[Session]) -> None:
+        """Say that todos of these sessions have been added, have ended or rest, or that the list sleeps."""
+        for listener in self._todos if sessions else ():
+            listener(sessions)
 
     def freed(self, workspace_id: str) -> int:
         """Return how often a run slot has become free: to be asked for before slots are taken."""

@@ -13,7 +13,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from google.protobuf import json_format
-from hopline.relay.v1 import delegation_pb2, draft_pb2, escalation_pb2, message_pb2, tool_pb2
+from hopline.relay.v1 import (
+    delegation_pb2,
+    draft_pb2,
+    escalation_pb2,
+    message_pb2,
+    timer_pb2,
+    todo_pb2,
+    tool_pb2,
+)
 from hopline.runtime.v1.tunnel_pb2 import Call, CallError, CallResult, RelayItem
 from hopline_rpc.calls import CallInfo, detach, set_current_call
 from hopline_rpc.deadlines import Deadlines
@@ -33,6 +41,8 @@ _MESSAGES: Final = message_pb2.DESCRIPTOR.services_by_name["MessageService"].ful
 _ESCALATIONS: Final = escalation_pb2.DESCRIPTOR.services_by_name["EscalationService"].full_name
 _DELEGATION: Final = delegation_pb2.DESCRIPTOR.services_by_name["DelegationService"].full_name
 _DRAFTS: Final = draft_pb2.DESCRIPTOR.services_by_name["DraftService"].full_name
+_TODOS: Final = todo_pb2.DESCRIPTOR.services_by_name["TodoService"].full_name
+_TIMERS: Final = timer_pb2.DESCRIPTOR.services_by_name["TimerService"].full_name
 _TOOLS: Final = tool_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
 # The service and the method that each stands for.
 _METHODS: Final = {
@@ -53,6 +63,15 @@ _METHODS: Final = {
     "send_message_to_session": (_DELEGATION, "SendMessageToSession"),
     "close_subagent": (_DELEGATION, "CloseSubagent"),
     "reply_to_human": (_DRAFTS, "ReplyToHuman"),
+    "add_todos": (_TODOS, "AddTodos"),
+    "list_todos": (_TODOS, "ListTodos"),
+    "update_todo": (_TODOS, "UpdateTodo"),
+    "complete_todo": (_TODOS, "CompleteTodo"),
+    "remove_todo": (_TODOS, "RemoveTodo"),
+    "snooze_todo": (_TODOS, "SnoozeTodo"),
+    "set_timer": (_TIMERS, "SetTimer"),
+    "list_timers": (_TIMERS, "ListTimers"),
+    "cancel_timer": (_TIMERS, "CancelTimer"),
 }
 _RULES: Final = {method: rules_of_service(service)[name] for method, (service, name) in _METHODS.items()}
 # Those that need nothing but their batch.
@@ -266,10 +285,13 @@ class TunnelCalls:
             self._deadlines.discard(info)
 
     def _handler(self, method: str) -> Callable[..., Awaitable[Any]]:
-        delegates = _METHODS[method][0] == _DELEGATION
-        handler: Callable[..., Awaitable[Any]] = getattr(
-            self._handlers.delegation if delegates else self._handlers, method
-        )
+        parts: dict[str, Any] = {
+            _DELEGATION: self._handlers.delegation,
+            _TODOS: self._handlers.todos,
+            _TIMERS: self._handlers.timers,
+        }
+        part = parts.get(_METHODS[method][0], self._handlers)
+        handler: Callable[..., Awaitable[Any]] = getattr(part, method)
         return handler
 
     def _answer(self, call_id: int, outcome: Any, method: str = "") -> None:

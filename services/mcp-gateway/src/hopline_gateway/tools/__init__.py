@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from hopline_gateway.toolkit import Tool
-from hopline_gateway.tools import asks, delegation, human, identity, messages, owner, sessions, threads
+from hopline_gateway.tools import (
+    asks,
+    delegation,
+    human,
+    identity,
+    messages,
+    owner,
+    sessions,
+    threads,
+    todos,
+)
 
 _ORDER = (
     "whoami",
@@ -27,8 +37,16 @@ _ORDER = (
     "read_session",
     "close_subagent",
     "reply_to_human",
+    "todo_write",
+    "todo_list",
+    "todo_complete",
+    "todo_remove",
+    "todo_snooze",
+    "notify_session_in",
+    "notify_list",
+    "notify_cancel",
 )
-_FAMILIES = (identity, messages, asks, threads, owner, delegation, sessions, human)
+_FAMILIES = (identity, messages, asks, threads, owner, delegation, sessions, human, todos)
 _FOUND = {tool.name: tool for family in _FAMILIES for tool in family.TOOLS}
 
 TOOLS: dict[str, Tool] = {name: _FOUND[name] for name in _ORDER}

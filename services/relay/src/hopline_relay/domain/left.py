@@ -18,6 +18,10 @@ MAX_NOTE: Final = 64 * 1024
 
 TODO: Final = "todo"
 TIMER: Final = "timer"
+DRAFT: Final = "draft"
+# What open todos bring about themselves: their wakes, and a draft that comes back when they sleep. Any other
+# turn of the session is as good as a new todo.
+OWN_WAKES: Final = frozenset({TODO, DRAFT})
 
 # Why a list sleeps.
 Reason = Literal["", "no_progress", "root_exhausted", "canceled"]

@@ -23,7 +23,9 @@ from hopline_relay.sends import Sends
 from hopline_relay.servicers.delegations import DelegationHandlers
 from hopline_relay.servicers.fields import checked_payload
 from hopline_relay.threads import Threads
+from hopline_relay.timers import Timers
 from hopline_relay.to_human import ToHuman
+from hopline_relay.todos import Todos
 from hopline_relay.tool_offers import ToolOffers
 from hopline_relay.tools import Tools
 from hopline_relay.view import Views
@@ -69,10 +71,14 @@ class MessageHandlers:
         offers: ToolOffers,
         delegation: DelegationHandlers,
         to_human: ToHuman,
+        todos: Todos,
+        timers: Timers,
         views: Views,
         grants: Grants,
     ) -> None:
         self.delegation = delegation
+        self.todos = todos
+        self.timers = timers
         self._sends = sends
         self._asks = asks
         self._questions = questions

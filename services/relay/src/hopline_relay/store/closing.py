@@ -8,6 +8,7 @@ from typing import Final
 from sqlalchemy import Connection, and_, bindparam, or_, select, update
 
 from hopline_relay.domain.values import Actor
+from hopline_relay.store import timers, todos
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import (
@@ -79,6 +80,8 @@ def close(book: Book, workspace_id: str, session_id: str, actor: Actor) -> list[
     _CLOSE.many(book.connection, values)
     _CLOSE_CHILD.many(book.connection, values)
     for row in fresh:
+        todos.drop_of_session(book, (workspace_id, row.id))
+        timers.drop_of_session(book, (workspace_id, row.id))
         book.note(workspace_id, "session.closed", actor, agent_id=row.agent_id, session_id=row.id)
     return found
 

@@ -18,6 +18,7 @@ ESCALATION: Final = "escalation"
 ROOT: Final = "root"
 WAKE_FAILED: Final = "wake_failed"
 HOOK: Final = "hook"
+TODOS_ASLEEP: Final = "todos_asleep"
 WAKING: Final = "wake"
 
 _DUE = Statement(

@@ -260,7 +260,7 @@ sessions = Table(
     _id("opened_by_id"),
     _text("opened_by_session_id"),
     # True while it has open todos. Whatever frees it then says when (`todos_due_at`: they are to be looked
-    # at), and which turn it was.
+    # at), and which turn it was, unless the todos have brought it about.
     Column("todos", Boolean, nullable=False, server_default=text("0")),
     Column("todos_due_at", Float),
     _text("todos_turn_id"),
@@ -559,16 +559,16 @@ escalations = Table(
 )
 
 # What is still to be posted under a signature: a row goes once it was taken, or given up. `kind`:
-# `escalation`, `root`, `wake_failed` or `hook` to an owner, `wake` to what starts an agent's worker. An agent
-# has one wake, which stays while it has work and no tunnel; given up, it has an `ended_at` and is due no
-# more.
+# `escalation`, `root`, `wake_failed`, `hook` or `todos_asleep` to an owner, `wake` to what starts an agent's
+# worker. An agent has one wake, which stays while it has work and no tunnel; given up, it has an `ended_at`
+# and is due no more.
 posts = Table(
     "posts",
     metadata,
     _key("workspace_id"),
     _key("id"),
     _id("kind"),
-    # The question, the root, the agent.
+    # The question, the root, the agent, the session.
     _id("subject_id"),
     # The owner, or the agent that is woken.
     _id("recipient_id"),

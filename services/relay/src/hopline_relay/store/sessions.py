@@ -103,6 +103,17 @@ def standing_of(connection: Connection, workspace_id: str, agent_id: str, peer_i
     return str(found.id) if found is not None else ""
 
 
+def inbox_of(connection: Connection, workspace_id: str, agent_id: str) -> Record | None:
+    """Return an agent's inbox session; None while it has none."""
+    query = select(sessions).where(
+        sessions.c.workspace_id == workspace_id,
+        sessions.c.agent_id == agent_id,
+        sessions.c.channel == "mcp",
+        sessions.c.number == 1,
+    )
+    return connection.execute(query).first()
+
+
 def _title(wish: SessionWish, number: int) -> str:
     if wish.channel in SOURCES:
         return standing_title(wish.channel, wish.peer_name)

@@ -7,12 +7,14 @@ A part that lets something go on for a turn (an answer it asked for, a timer it 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, select
 
 from hopline_relay.domain.values import ANSWERS, WAKES
 from hopline_relay.store import debting, queues
+from hopline_relay.store import timers as timer_store
+from hopline_relay.store import todos as todo_store
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.schema import EMPTY, OPEN, debts, messages, turns
 from hopline_relay.store.sql import Record
@@ -119,6 +121,28 @@ def going_on_for(
         rows = by_id(connection, turns, {(workspace_id, at) for at in climbing.values()})
         woken_by = _woken_by(connection, workspace_id, list(rows.values()))
         climbing = {name: woken_by[at] for name, at in climbing.items() if at in woken_by}
+    return found
+
+
+class LeftBy(NamedTuple):
+    """What goes on only for some turns without a turn of its own: timers, and lists of todos."""
+
+    timers: list[Record]
+    lists: list[Record]
+
+
+def left_by(connection: Connection, workspace_id: str, agents: set[str], above: set[str]) -> LeftBy:
+    """Return the timers that were set for turns `above`, and the lists that something is on for them."""
+    found = LeftBy([], [])
+    for agent_id in agents:
+        for row in timer_store.of_agent(connection, workspace_id, agent_id):
+            if going_on_for(connection, workspace_id, {row.id: row.turn_id}, above):
+                found.timers.append(row)
+        for row in todo_store.lists_of_agent(connection, workspace_id, agent_id):
+            noted = todo_store.open_of(connection, workspace_id, row.session_id)
+            from_turns = {todo.id: todo.turn_id for todo in noted}
+            if going_on_for(connection, workspace_id, from_turns, above):
+                found.lists.append(row)
     return found
 
 

@@ -155,6 +155,33 @@ def drop_of_session(book: Book, session: Key) -> int:
     ).rowcount
 
 
+def drop_of_agent(book: Book, workspace_id: str, agent_id: str) -> None:
+    """Call off the timers of an agent that is gone."""
+    book.connection.execute(
+        delete(timers).where(timers.c.workspace_id == workspace_id, timers.c.agent_id == agent_id)
+    )
+
+
+def make_due_of_agent(book: Book, workspace_id: str, agent_id: str) -> None:
+    """Have those of an agent looked at now that were put off."""
+    book.connection.execute(
+        update(timers)
+        .where(
+            timers.c.workspace_id == workspace_id,
+            timers.c.agent_id == agent_id,
+            timers.c.fires_at <= book.now,
+            timers.c.due_at > book.now,
+        )
+        .values(due_at=book.now, set_at=book.now)
+    )
+
+
+def agents_with_any(connection: Connection) -> list[Key]:
+    """Return the agents that have timers, by workspace and id."""
+    query = select(timers.c.workspace_id, timers.c.agent_id).distinct()
+    return [(row[0], row[1]) for row in connection.execute(query)]
+
+
 def note(book: Book, row: Record, action: str, actor: Actor, details: dict[str, Any] | None = None) -> None:
     """Put something about a timer into the audit log."""
     book.note(

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, bindparam, delete, func, select, update
 from hopline_relay.domain.left import KEPT_TODOS, Origin
 from hopline_relay.domain.values import Actor
 from hopline_relay.store.book import Book
-from hopline_relay.store.schema import EMPTY, OPEN, sessions, todo_lists, todos
+from hopline_relay.store.bulk import by_id
+from hopline_relay.store.schema import OPEN, sessions, todo_lists, todos
 from hopline_relay.store.sql import Record, Statement, insert
 
 Key = tuple[str, str]
@@ -42,8 +43,10 @@ _REMOVE_LIST: Final = Statement(delete(todo_lists).where(*_LIST))
 _STIR: Final = Statement(update(todo_lists).where(*_LIST).values(reason="", wakes=0, asleep_at=None))
 _SLEEP: Final = Statement(
     update(todo_lists)
-    .where(*_LIST, todo_lists.c.reason == EMPTY)
-    .values(reason=bindparam("why"), asleep_at=bindparam("at"), seen_turn_id=bindparam("seen"))
+    .where(*_LIST)
+    .values(
+        reason=bindparam("why"), asleep_at=bindparam("at"), seen_turn_id=bindparam("seen"), wake_turn_id=""
+    )
 )
 _REMOVE: Final = Statement(delete(todos).where(*_ONE))
 _SET_TEXT: Final = Statement(update(todos).where(*_ONE).values(body=bindparam("new_body")))
@@ -197,6 +200,7 @@ def settle(book: Book, session: Key, agent_id: str) -> None:
         return
     _MARK.run(connection, {**values, "any": True})
     if list_of(connection, *session) is None:
+        found = by_id(connection, sessions, {session})[session]
         row = {
             "workspace_id": session[0],
             "session_id": session[1],
@@ -204,7 +208,8 @@ def settle(book: Book, session: Key, agent_id: str) -> None:
             "reason": "",
             "wakes": 0,
             "wake_turn_id": "",
-            "seen_turn_id": "",
+            # What has ended there before has nothing to do with it.
+            "seen_turn_id": found.todos_turn_id,
             "asleep_at": None,
         }
         insert(connection, todo_lists, [row])
@@ -215,10 +220,10 @@ def stir(book: Book, session: Key) -> None:
     _STIR.run(book.connection, {"workspace": session[0], "session": session[1]})
 
 
-def sleep(book: Book, session: Key, reason: str, seen_turn_id: str) -> bool:
-    """Put a list to sleep, having seen this turn end; False: it sleeps, or is gone."""
+def sleep(book: Book, session: Key, reason: str, seen_turn_id: str) -> None:
+    """Put a list to sleep, having seen this turn end."""
     values = {"workspace": session[0], "session": session[1], "why": reason, "at": book.now}
-    return _SLEEP.run(book.connection, {**values, "seen": seen_turn_id}) == 1
+    _SLEEP.run(book.connection, {**values, "seen": seen_turn_id})
 
 
 def _forget_ended(connection: Connection, workspace_id: str, session_id: str) -> None:
@@ -244,9 +249,9 @@ def drop_of_session(book: Book, session: Key) -> int:
     return len(rows)
 
 
-def sessions_of_agent(connection: Connection, workspace_id: str, agent_id: str) -> Sequence[Record]:
-    """Return the lists of an agent's sessions."""
-    query = select(todo_lists).where(
+def lists_of_agent(connection: Connection, workspace_id: str, agent_id: str) -> Sequence[Record]:
+    """Return the lists of an agent, as far as whose they are: the index holds no more."""
+    query = select(todo_lists.c.workspace_id, todo_lists.c.session_id, todo_lists.c.agent_id).where(
         todo_lists.c.workspace_id == workspace_id, todo_lists.c.agent_id == agent_id
     )
     return connection.execute(query).all()

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, and_, bindparam, case, exists, or_, update
 
 from hopline_relay.domain.batches import held_by_worker, rides
+from hopline_relay.domain.left import OWN_WAKES
 from hopline_relay.domain.values import MESH, Actor, Fault
 from hopline_relay.store import children
 from hopline_relay.store.batches import beside
@@ -102,7 +103,11 @@ _CLOSE_DELIVERY = Statement(
 _FREED: Final[Mapping[str, Any]] = {
     "running_turn_id": "",
     "todos_due_at": case((sessions.c.todos, bindparam("at")), else_=sessions.c.todos_due_at),
-    "todos_turn_id": case((sessions.c.todos, bindparam("turn")), else_=sessions.c.todos_turn_id),
+    # The last one that the todos themselves have not brought about.
+    "todos_turn_id": case(
+        (and_(sessions.c.todos, bindparam("other") != EMPTY), bindparam("other")),
+        else_=sessions.c.todos_turn_id,
+    ),
 }
 _FREE_SESSION = Statement(
     update(sessions)
@@ -215,15 +220,32 @@ def free_sessions(book: Book, rows: Sequence[Record]) -> None:
     """Mark the sessions of turns that run no more as free; open todos there are looked at."""
     connection, at = book.connection, book.now
     alone = [
-        {"workspace": row.workspace_id, "session": row.session_id, "turn": row.id, "at": at}
+        {
+            "workspace": row.workspace_id,
+            "session": row.session_id,
+            "turn": row.id,
+            "at": at,
+            "other": "" if row.cause in OWN_WAKES else row.id,
+        }
         for row in rows
         if held_by_worker(row)
     ]
     if alone:
         _FREE_SESSION.many(connection, alone)
-    pulled = {(row.workspace_id, row.run_session_id, row.batch_id) for row in rows if row.run_session_id}
-    for workspace_id, session_id, batch_id in pulled:
-        values = {"workspace": workspace_id, "session": session_id, "turn": batch_id, "at": at}
+    pulled: dict[tuple[str, str, str], str] = {}
+    for row in rows:
+        if row.run_session_id:
+            key = (row.workspace_id, row.run_session_id, row.batch_id)
+            other = "" if row.cause in OWN_WAKES else row.batch_id
+            pulled[key] = other or pulled.get(key, "")
+    for (workspace_id, session_id, batch_id), other in pulled.items():
+        values = {
+            "workspace": workspace_id,
+            "session": session_id,
+            "turn": batch_id,
+            "at": at,
+            "other": other,
+        }
         _FREE_PULL.run(connection, values)
 
 
