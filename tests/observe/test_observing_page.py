@@ -59,3 +59,9 @@ def test_the_page_names_every_metric_that_there_is(page: Page) -> None:
     names = {re.sub(r"_(bucket|count|sum)$", "", name) for name in found}
     text = PAGE.read_text()
     assert [name for name in names if name not in text and not name.startswith("process_")] == []
+
+
+def test_the_doctor_finds_nothing_wrong_with_the_mesh_of_the_page(page: Page) -> None:
+    said = page.shell(page.block("hopline doctor"))
+    assert "nothing is wrong" in said
+    assert '{"healthy": true, "findings": []}' in said

@@ -14,6 +14,7 @@ from hopline_cli.commands import (
     credit,
     crews,
     dead,
+    doctor,
     export,
     held,
     left,
@@ -61,6 +62,7 @@ app.add_typer(schedules.app, name="schedule")
 app.add_typer(webhooks.app, name="webhook")
 app.add_typer(talk.app)
 app.add_typer(look.app)
+app.add_typer(doctor.app)
 look.threads.add_typer(export.threads)
 app.add_typer(look.threads, name="threads")
 app.add_typer(owner.app)

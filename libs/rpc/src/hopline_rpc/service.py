@@ -7,7 +7,7 @@ opens the registry first, then quota, relay and gateway; a service finds those b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
@@ -70,6 +70,15 @@ class RunningService(Protocol):
 
     async def close(self) -> None:
         """Close everything `open` opened. Safe to call twice, and after a failed drain."""
+        ...
+
+
+@runtime_checkable
+class Explaining(Protocol):
+    """A service that says what keeps it from serving."""
+
+    async def missing(self) -> Sequence[str]:
+        """Return what is missing, in words for whoever runs it; nothing when it is ready."""
         ...
 
 

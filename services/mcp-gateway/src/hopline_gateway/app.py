@@ -22,6 +22,7 @@ from hopline_gateway.listener import Listener
 from hopline_gateway.mcp_endpoint import McpEndpoint
 from hopline_gateway.mesh import Mesh
 from hopline_gateway.offers import Offers
+from hopline_gateway.peers import Peers
 from hopline_gateway.server import ToolServer
 from hopline_gateway.sessions_api import SessionsApi
 from hopline_gateway.settings import GatewaySettings
@@ -50,6 +51,8 @@ class Gateway:
         self._addressed = Addressed(mesh, follower, settings.single)
         connections = Connections(follower.directory, mesh, has_public_url=bool(settings.public_url))
         offers = Offers(follower.directory, connections, Contributions(follower.directory))
+        behind = {name: wiring.channel(name) for name in ("relay", "quota")}
+        self._peers = Peers(behind, wiring.clock)
         self._stats = stats = McpStats()
         self._platform = ToolServer(offers, mesh, follower, self.waits, stats)
         self._agents = ToolServer(AgentTools(mesh), mesh, follower, self.waits, stats)
@@ -88,7 +91,7 @@ class Gateway:
             hosts=self._settings.hosts(bind),
             origins=self._settings.origins(),
             endpoints=self.endpoints,
-            ready=self.ready,
+            missing=self.missing,
             single=bool(self._settings.single),
         )
         listener = Listener(app, self._settings)
@@ -123,8 +126,13 @@ class Gateway:
         return {name: written[name] for name in _SERVICES if written.get(name)}
 
     async def ready(self) -> bool:
-        """Tell whether it knows whom to let in: its view of the registry is fresh."""
-        return self._guard.follower.fresh
+        """Tell whether calls get through: it knows whom to let in, and the services behind it serve."""
+        return not await self.missing()
+
+    async def missing(self) -> list[str]:
+        """Return what keeps calls from getting through, in words."""
+        found = [] if self._guard.follower.fresh else ["the registry is not heard of"]
+        return [*found, *await self._peers.missing()]
 
     async def measure(self) -> Sequence[Family]:
         """Return what there is to measure."""

@@ -42,7 +42,7 @@ _MAX_SESSION: Final = 64
 _AGENTS: Final = re.compile(r"(/[^/]+)?/v1/(mcp|sessions(/[^/]+)?)")
 
 Endpoints = Callable[[], Mapping[str, Any]]
-Ready = Callable[[], Awaitable[bool]]
+Missing = Callable[[], Awaitable[Sequence[str]]]
 
 
 class HostCheck:
@@ -123,7 +123,7 @@ def build_app(
     hosts: Sequence[str],
     origins: Sequence[str],
     endpoints: Endpoints,
-    ready: Ready,
+    missing: Missing,
     single: bool,
 ) -> Starlette:
     """Put the application together: `routes` beside what says how the mesh is.
@@ -138,11 +138,10 @@ def build_app(
         return PlainTextResponse("ok")
 
     async def readyz(request: Request) -> Response:
-        if await ready():
-            return PlainTextResponse("ready")
-        return PlainTextResponse(
-            "not ready: the registry cannot be followed; the gateway's log says why", 503
-        )
+        found = await missing()
+        if found:
+            return PlainTextResponse(f"not ready: {'; '.join(found)}", 503)
+        return PlainTextResponse("ready")
 
     async def not_found(request: Request, error: Exception) -> Response:
         return refuse(HoplineError("not_found", "there is nothing here"))

@@ -65,8 +65,13 @@ class RunningQuota:
         await self._guard.start()
 
     async def ready(self) -> bool:
-        """Tell whether it knows who may call."""
-        return self._guard.follower.fresh
+        """Tell whether it knows who may call, and whether its ledger answers."""
+        return not await self.missing()
+
+    async def missing(self) -> list[str]:
+        """Return what keeps it from serving, in words. Counters are no part of it: a relay brings them."""
+        found = [] if self._guard.follower.fresh else ["the registry is not heard of"]
+        return found if await self._ledger.ready() else [*found, "its store does not answer"]
 
     async def measure(self) -> Sequence[Family]:
         """Return what there is to measure."""

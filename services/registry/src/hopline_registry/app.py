@@ -154,6 +154,10 @@ class Registry:
         """Tell whether the database answers."""
         return await self._db.ready()
 
+    async def missing(self) -> list[str]:
+        """Return what keeps it from serving, in words."""
+        return [] if await self._db.ready() else ["its store does not answer"]
+
     async def measure(self) -> Sequence[Family]:
         """Return what there is to measure."""
         return self._db.measure(self.name)

@@ -123,6 +123,15 @@ class Admission:
                 depths.add(result.admitted.depth)
         return epoch, results
 
+    async def admit_nothing(self) -> tuple[int, pb.AdmitResponse]:
+        """Ask the counters as `admit` does, without an item; returns the epoch that they are in."""
+
+        async def call(epoch: int) -> pb.AdmitResponse:
+            request = pb.AdmitRequest(epoch=epoch, instance_id=self._journal.instance_id)
+            return await self._stub.Admit(request)
+
+        return await self._retried(call)
+
     def settle(self, key: str, *, committed: bool) -> None:
         """Say what became of a charge. Travels with the next call."""
         self._settled.append(pb.Settlement(key=key, committed=committed))

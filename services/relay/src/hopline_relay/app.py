@@ -86,6 +86,7 @@ from hopline_relay.plugins.installations import Installations
 from hopline_relay.plugins.secrets import Secrets
 from hopline_relay.plugins.uninstalled import Uninstalled
 from hopline_relay.posting import HttpPoster
+from hopline_relay.probe import SelfProbe
 from hopline_relay.questions import Questions
 from hopline_relay.refusals import Refusals
 from hopline_relay.replies import Replies
@@ -228,6 +229,7 @@ class Relay:
         self.sweep = Sweep(
             journal, directory, admission, endings, cancels, letters, turns, escalations, signals, clock
         )
+        self._probe = SelfProbe(journal, admission, self._still, clock)
         self._departures = recovery.Departures(
             journal, directory, sends, endings, cancels, escalations, turns, holding, signals
         )
@@ -477,8 +479,24 @@ class Relay:
         await self.wakes.start()
 
     async def ready(self) -> bool:
-        """Tell whether the store answers and the registry is heard of."""
-        return self._started and self._guard.follower.fresh and await self._database.ready()
+        """Tell whether a message would get through."""
+        return not await self.missing()
+
+    async def missing(self) -> list[str]:
+        """Return what keeps messages from getting through, in words."""
+        if not self._started:
+            return ["it is starting"]
+        found = [] if self._guard.follower.fresh else ["the registry is not heard of"]
+        if not await self._database.ready():
+            found.append("its store does not answer")
+        if not found and (problem := await self._probe.problem()):
+            found.append(problem)
+        return found
+
+    def _still(self) -> str:
+        if not self.dispatcher.is_alive():
+            return "no turns are handed out any more"
+        return "" if self.sweep.is_alive() else "leases and limits are not watched any more"
 
     async def measure(self) -> Sequence[Family]:
         """Return what there is to measure."""

@@ -155,6 +155,10 @@ class Dispatcher:
         """Begin to hand out turns."""
         self._loop_task = detach(self._run(), name="relay dispatch")
 
+    def is_alive(self) -> bool:
+        """Tell whether turns are still handed out."""
+        return self._loop_task is not None and not self._loop_task.done()
+
     def drain(self) -> None:
         """Hand out nothing more."""
         self.draining = True

@@ -40,6 +40,8 @@ SWEEP_SECONDS: Final = 0.5
 # By how much the clock must have been set, and for how long this process must have stood still, to matter.
 _SET_SECONDS: Final = 2.0
 _STILL_SECONDS: Final = 5.0
+# A step that takes longer than this will not end.
+_DEAD_SECONDS: Final = 60.0
 _FORGET_SECONDS: Final = 3600.0
 _BATCH: Final = 500
 
@@ -96,6 +98,11 @@ class Sweep:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+
+    def is_alive(self) -> bool:
+        """Tell whether it has gone round lately."""
+        rested = self._clock.monotonic() - self._rests_since
+        return self._task is not None and not self._task.done() and rested < _DEAD_SECONDS
 
     async def _run(self) -> None:
         steps: tuple[Callable[[], Awaitable[None]], ...] = (

@@ -12,7 +12,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_rpc.metrics import Family, Labels, Measured, Source, gather, gauges
 from hopline_rpc.metrics_otlp import Pushing, pushing
 from hopline_rpc.otel import service_name
-from hopline_rpc.service import GrpcService, RunningService
+from hopline_rpc.service import Explaining, GrpcService, RunningService
 from hopline_rpc.serving import PortInUseError
 from hopline_rpc.settings import ServiceSettings
 from hopline_rpc.status_port import Answer, Asked, StatusPort, as_text
@@ -80,7 +80,7 @@ class Status:
 
     async def families(self) -> list[Family]:
         """Return everything that is measured here."""
-        ready = {name: float(is_up) for name, is_up in (await self._ready()).items()}
+        ready = {name: float(not missing) for name, missing in (await self._missing()).items()}
         text = "1 where a service can serve, 0 where not."
         return [
             gauges("hopline.ready", "{service}", text, ready, "hopline.service"),
@@ -97,21 +97,25 @@ class Status:
         return as_text(200, "ok")
 
     async def _readyz(self, asked: Asked) -> Answer:
-        ready = await self._ready()
-        waiting = [name for name, is_up in ready.items() if not is_up]
-        return as_text(503, f"not ready: {', '.join(waiting)}") if waiting else as_text(200, "ready")
+        said = [
+            f"{name}: {'; '.join(missing)}" for name, missing in (await self._missing()).items() if missing
+        ]
+        return as_text(503, "\n".join(["not ready", *said])) if said else as_text(200, "ready")
 
-    async def _ready(self) -> dict[str, bool]:
-        ready = dict.fromkeys(self._expected, False)
-        return ready | {each.name: await is_ready(each) for each in self._services}
+    async def _missing(self) -> dict[str, Sequence[str]]:
+        """Return what keeps each service from serving, in words."""
+        found: dict[str, Sequence[str]] = dict.fromkeys(self._expected, ("it is starting",))
+        return found | {each.name: await missing_of(each) for each in self._services}
 
 
-async def is_ready(service: RunningService) -> bool:
-    """Tell whether a service can serve; one that fails over it cannot."""
+async def missing_of(service: RunningService) -> Sequence[str]:
+    """Return what keeps a service from serving; one that fails over the question cannot serve."""
     try:
-        return await service.ready()
-    except HoplineError:
-        return False
+        if isinstance(service, Explaining):
+            return await service.missing()
+        return () if await service.ready() else ("it is not ready",)
+    except HoplineError as error:
+        return (error.message,)
 
 
 def _source(service: RunningService) -> Source:

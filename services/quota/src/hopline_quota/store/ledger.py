@@ -37,6 +37,10 @@ class Ledger:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    async def ready(self) -> bool:
+        """Tell whether its database answers."""
+        return await self._database.ready()
+
     def measure(self, name: str) -> list[Family]:
         """Return how its writer keeps up."""
         return self._database.measure(name)

@@ -1,0 +1,1 @@
+"""`hopline doctor`: looks at everything that goes wrong, and says what to do about it."""
