@@ -6,6 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 
 from tests.support.mesh_process import HOPLINE, SECONDS, MeshProcess, Process, Processes
 
@@ -16,8 +17,8 @@ _POLL = 0.05
 class ServedMesh(MeshProcess):
     """The four services on one data directory, each a process that can be killed and started again."""
 
-    def __init__(self, started: Processes, name: str = "data") -> None:
-        super().__init__(started, name)
+    def __init__(self, started: Processes, name: str = "data", env: Mapping[str, str] | None = None) -> None:
+        super().__init__(started, name, env)
         self.running: dict[str, Process] = {}
         self._addresses: dict[str, str] = {}
 
@@ -39,6 +40,7 @@ class ServedMesh(MeshProcess):
     def serve(self, name: str) -> None:
         """Start one service, at the address it had before, and wait until it is announced."""
         env = {f"HOPLINE_{each.upper()}": address for each, address in self._addresses.items()}
+        env |= self._env or {}
         env["HOPLINE_SERVICE_TOKEN_FILE"] = str(self.token_of(name))
         bind = self._addresses.get(name, "127.0.0.1:0").removeprefix("http://")
         words = ("serve", name, "--data", str(self.data), "--bind", bind)

@@ -61,6 +61,7 @@ __all__ = [
     "format_context",
     "is_sampled",
     "normal",
+    "note",
     "parse",
     "record",
     "reserve",
@@ -428,6 +429,11 @@ def record(
         described = dict(attributes or {})
         span = _begin(telemetry, service, parent, own, name, _KINDS[kind], described, links, start_ns)
         OpenSpan(own, span).end_at(end_ns, error)
+
+
+def note(attributes: Attributes) -> None:
+    """Add attributes to the current span, where there is one that is kept."""
+    trace.get_current_span().set_attributes(attributes)
 
 
 def _links(traceparents: Sequence[str]) -> list[Link]:

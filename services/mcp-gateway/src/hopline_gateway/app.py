@@ -131,7 +131,7 @@ class Gateway:
 
     async def missing(self) -> list[str]:
         """Return what keeps calls from getting through, in words."""
-        found = [] if self._guard.follower.fresh else ["the registry is not heard of"]
+        found = [] if self._guard.follower.fresh else ["the registry cannot be followed"]
         return [*found, *await self._peers.missing()]
 
     async def measure(self) -> Sequence[Family]:

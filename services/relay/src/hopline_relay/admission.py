@@ -24,6 +24,7 @@ from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock, Handle, from_timestamp
 from hopline_rpc.errors import HoplineError
 
+from hopline_relay.admit_spans import AdmitSpans
 from hopline_relay.batching import Batcher
 from hopline_relay.journal import Journal
 from hopline_relay.store import roots, seeding
@@ -88,11 +89,24 @@ class Admission:
         self._limits[workspace_id] = (policy, limits)
         return limits
 
-    async def admit(self, items: Sequence[pb.AdmitItem]) -> tuple[int, list[pb.AdmitResult]]:
+    async def admit(
+        self, items: Sequence[pb.AdmitItem], traces: Sequence[str] = ()
+    ) -> tuple[int, list[pb.AdmitResult]]:
         """Decide items in order; returns the epoch they were charged in, and a result for each.
 
-        Every admitted item must be settled.
+        Every admitted item must be settled. `traces`: to which each belongs.
         """
+        spans = AdmitSpans(traces)
+        try:
+            with spans.current():
+                epoch, results = await self._admit(items)
+        except BaseException as error:
+            spans.fail(error.reason if isinstance(error, HoplineError) else "cancelled")
+            raise
+        spans.end(results)
+        return epoch, results
+
+    async def _admit(self, items: Sequence[pb.AdmitItem]) -> tuple[int, list[pb.AdmitResult]]:
         results: list[pb.AdmitResult] = []
         epoch = self.epoch
         answers = [each for each in items if each.answer_root_id]

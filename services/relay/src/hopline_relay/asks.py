@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import VIEWER
+from hopline_rpc import telemetry
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import invalid
 from hopline_rpc.ids import IdMaker
@@ -25,6 +26,7 @@ from hopline_relay.hold_views import HoldViews
 from hopline_relay.journal import Journal
 from hopline_relay.sends import Sends
 from hopline_relay.slots import Slots
+from hopline_relay.spans import REPEATED
 from hopline_relay.store import escalating, outputs, queues, waiting, wakes
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
@@ -107,6 +109,8 @@ class Asks:
         try:
             sent = await self._sends.send(draft)
             draft.cycle = sent.cycle
+            if sent.repeated:
+                telemetry.note(REPEATED)
             copy = sent.copies[0]
             if copy.state == VETOED:
                 return self._kept_back(draft, sent, waiter)

@@ -201,7 +201,9 @@ class Sends:
         if not waiting:
             return batch
         try:
-            batch.epoch, decisions = await self._admission.admit([ready.item for _, ready in waiting])
+            batch.epoch, decisions = await self._admission.admit(
+                [ready.item for _, ready in waiting], [ready.outgoing.traceparent for _, ready in waiting]
+            )
         except HoplineError as error:
             for index, _ in waiting:
                 batch.results[index] = error

@@ -6,6 +6,8 @@ was started again in between.
 
 from __future__ import annotations
 
+from typing import Final
+
 from hopline_directory import Directory
 from hopline_rpc import telemetry
 
@@ -13,6 +15,9 @@ from hopline_relay.domain.values import TOOL
 from hopline_relay.meters import Meters
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
+
+# Of a call that was made before and changed nothing: a caller that tried again.
+REPEATED: Final = {"hopline.message.repeated": True}
 
 
 def turn_ended(

@@ -22,6 +22,7 @@ from hopline_relay.questions import Question, Questions
 from hopline_relay.sends import Sends
 from hopline_relay.servicers.delegations import DelegationHandlers
 from hopline_relay.servicers.fields import checked_payload
+from hopline_relay.spans import REPEATED
 from hopline_relay.threads import Threads
 from hopline_relay.timers import Timers
 from hopline_relay.to_human import ToHuman
@@ -98,7 +99,10 @@ class MessageHandlers:
     ) -> pb.SendResponse:
         """Send a message to 1-10 agents."""
         trace = telemetry.current_traceparent()
-        return self.send_response(principal, await self.enqueue_send(principal, request, turn_id, trace))
+        sent = await self.enqueue_send(principal, request, turn_id, trace)
+        if sent.repeated:
+            telemetry.note(REPEATED)
+        return self.send_response(principal, sent)
 
     def enqueue_send(
         self, principal: Principal, request: pb.SendRequest, turn_id: str, traceparent: str
