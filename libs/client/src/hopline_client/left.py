@@ -35,6 +35,9 @@ class Timer:
     message: str
     session_id: str
     due_at: float
+    # Of one that a hook has kept back: whether it has said no, and why.
+    is_canceled: bool = False
+    cancel_reason: str = ""
 
 
 class LeftActions(Actions):
@@ -44,7 +47,10 @@ class LeftActions(Actions):
     """
 
     async def add_todos(self, *texts: str, request_id: str = "") -> list[Todo]:
-        """Note what is to be done, after what is there; at most 100 open ones a session."""
+        """Note what is to be done, after what is there; at most 100 open ones a session.
+
+        What hooks of the workspace keep back is not among what is returned.
+        """
         request = make_request(
             todo_pb2.AddTodosRequest, texts=list(texts), request_id=request_id or str(uuid.uuid4())
         )
@@ -81,14 +87,20 @@ class LeftActions(Actions):
         return todo((await self._call("snooze_todo", request)).todo)
 
     async def notify_in(self, delay_seconds: int, message: str, *, request_id: str = "") -> Timer:
-        """Wake this session once, after at least 10 seconds, with a note; at most 20 a session at a time."""
+        """Wake this session once, after at least 10 seconds, with a note; at most 20 a session at a time.
+
+        Where a hook of the workspace has kept it back its id is empty.
+        """
         request = make_request(
             timer_pb2.SetTimerRequest,
             delay_seconds=delay_seconds,
             message=message,
             request_id=request_id or str(uuid.uuid4()),
         )
-        return timer((await self._call("set_timer", request)).timer)
+        made = await self._call("set_timer", request)
+        if not made.HasField("timer"):
+            return Timer("", message, "", 0.0, made.is_canceled, made.cancel_reason)
+        return timer(made.timer)
 
     async def timers(self) -> list[Timer]:
         """Return the timers that are still to come, the next one first."""

@@ -55,6 +55,7 @@ from hopline_relay.hold_ends import HoldEnds
 from hopline_relay.hold_views import HoldViews
 from hopline_relay.holding import Holding
 from hopline_relay.hooks.handing import Handing, ask_plugin
+from hopline_relay.hooks.left import LeftHooks
 from hopline_relay.hooks.messages import MessageHooks
 from hopline_relay.hooks.noting import HookNotices, Notes
 from hopline_relay.hooks.prompts import PromptHooks
@@ -325,10 +326,20 @@ class Relay:
     def _open_left(self, inboxes: Inboxes, views: Views, pager: Pager, ids: IdMaker) -> tuple[Todos, Timers]:
         journal, directory, left = self.journal, self.directory, self.left
         seats = Seats(journal, directory, self.inbox, inboxes)
+        hooks = left.timers.hooks = LeftHooks(self.hooks, directory, self._hook_notes, ids)
         todos = Todos(
-            journal, directory, seats, self.signals, views, pager, ids, self._clock, left.todos.looking.wake
+            journal,
+            directory,
+            seats,
+            self.signals,
+            views,
+            pager,
+            ids,
+            self._clock,
+            hooks,
+            left.todos.looking.wake,
         )
-        return todos, Timers(journal, directory, seats, views, pager, ids, left.timers.looking.wake)
+        return todos, Timers(journal, directory, seats, views, pager, ids, hooks, left.timers.looking.wake)
 
     def _open_plugins(self, registry: grpc.aio.Channel, settings: RelaySettings, ids: IdMaker) -> None:
         private = settings.webhook_private

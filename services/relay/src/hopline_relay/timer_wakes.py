@@ -10,11 +10,14 @@ import logging
 from functools import partial
 from typing import Final
 
+from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock, rfc3339
 from hopline_rpc.errors import HoplineError
 
 from hopline_relay.domain.left import TIMER, timer_payload
 from hopline_relay.domain.values import MESH
+from hopline_relay.hooks.items import DELIVERED, Shaped
+from hopline_relay.hooks.left import LeftHooks
 from hopline_relay.journal import Journal
 from hopline_relay.looking import Looking
 from hopline_relay.mesh_wakes import PASSING, MeshWakes, RacedError, Wake
@@ -38,6 +41,9 @@ class TimerWakes:
         self._journal = journal
         self._wakes = wakes
         self._clock = clock
+        # Who is asked about timers that are due; and what was said of those that could not fire just then.
+        self.hooks: LeftHooks | None = None
+        self._shaped: dict[str, asyncio.Task[Shaped]] = {}
         # Agents whose timers were put off because they are paused.
         self._paused: set[tuple[str, str]] = set()
         self.looking = Looking("timers", clock, self.look, lambda: journal.read(timers.next_due))
@@ -89,6 +95,10 @@ class TimerWakes:
         if await self._was_canceled(row):
             await self._drop(row, "canceled")
             return
+        shaped = await self._shape(row)
+        if shaped is not None and not shaped.goes_on:
+            await self._drop(row, "vetoed")
+            return
         late = max(0, int(now - row.fires_at))
         wake = Wake(
             workspace_id=row.workspace_id,
@@ -96,7 +106,7 @@ class TimerWakes:
             session_id=row.session_id,
             kind=TIMER,
             subject="Timer",
-            text=row.body,
+            text=row.body if shaped is None else shaped.words.text,
             payload=timer_payload(row.id, late),
             depth=row.depth,
             root_id=row.root_id,
@@ -106,6 +116,7 @@ class TimerWakes:
         )
         try:
             await self._wakes.wake(wake)
+            self._shaped.pop(row.id, None)
         except HoplineError as error:
             if error.reason in PASSING:
                 await self._journal.write(lambda book: timers.put_off(book, row, PUT_OFF_SECONDS))
@@ -113,6 +124,20 @@ class TimerWakes:
                     self._paused.add((row.workspace_id, row.agent_id))
             else:  # its root has no turns left, the session is closed, or the agent is gone
                 await self._drop(row, error.reason)
+
+    async def _shape(self, row: Record) -> Shaped | None:
+        """Have hooks asked about a timer that is due, once however often it is tried; None without any."""
+        if self.hooks is None or not self.hooks.concern(row.workspace_id, DELIVERED):
+            return None
+        if row.id not in self._shaped:
+            key = (row.workspace_id, row.turn_id)
+            turns = await self._journal.read(lambda connection: queues.find(connection, {key}))
+            if len(self._shaped) >= _MOST:
+                self._shaped.clear()
+            if row.id not in self._shaped:  # another look may have come here meanwhile
+                asked = self.hooks.due(row, turns.get(key))
+                self._shaped[row.id] = detach(asked, name="hooked timer")
+        return await asyncio.shield(self._shaped[row.id])
 
     async def _was_canceled(self, row: Record) -> bool:
         """Tell whether the turn that set it was cancelled since; a pause only interrupts."""
@@ -127,6 +152,7 @@ class TimerWakes:
                 timers.note(book, row, "timer.dropped", MESH, {"reason": reason})
 
         await self._journal.write(op)
+        self._shaped.pop(row.id, None)
 
 
 def _take(book: Book, message: Outgoing, *, row: Record) -> None:

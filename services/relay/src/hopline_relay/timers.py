@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 
 from hopline.relay.v1 import timer_pb2 as pb
@@ -15,6 +16,8 @@ from hopline_rpc.principals import Principal
 
 from hopline_relay.callers import actor_of
 from hopline_relay.domain.left import MAX_TIMERS
+from hopline_relay.hooks.items import SCHEDULED
+from hopline_relay.hooks.left import LeftHooks
 from hopline_relay.journal import Journal
 from hopline_relay.left import Key, Seat, Seats
 from hopline_relay.store import requests, timers
@@ -34,6 +37,7 @@ class Timers:
         views: Views,
         pager: Pager,
         ids: IdMaker,
+        hooks: LeftHooks,
         changed: Callable[[], None],
     ) -> None:
         self._journal = journal
@@ -42,6 +46,7 @@ class Timers:
         self._views = views
         self._pager = pager
         self._ids = ids
+        self._hooks = hooks
         # Called when one may be due earlier than was known.
         self._changed = changed
 
@@ -51,12 +56,40 @@ class Timers:
         """Set one."""
         seat = await self._seats.take(principal, request.caller_session_id, turn_id)
         timer_id = self._ids.new_id("tmr")
-        row = await self._journal.write(lambda book: self._set(book, seat, request, timer_id))
+        text, kept = await self._shape(seat, request)
+        if kept is not None:
+            # Other content under the same request id is refused here as well.
+            await self._journal.write(lambda book: self._keep(book, seat, request, timer_id, kept))
+            return pb.SetTimerResponse(is_canceled=bool(kept), cancel_reason=kept)
+        row = await self._journal.write(lambda book: self._set(book, seat, request, timer_id, text))
         self._seats.remember(seat)
         self._changed()
         return pb.SetTimerResponse(timer=self._shown(principal, row))
 
-    def _set(self, book: Book, seat: Seat, request: pb.SetTimerRequest, timer_id: str) -> Record:
+    async def _shape(self, seat: Seat, request: pb.SetTimerRequest) -> tuple[str, str | None]:
+        """Have hooks asked about a timer; returns its words, and why it is kept back, if it is.
+
+        A request that was made before is not asked about again.
+        """
+        if not self._hooks.concern(seat.principal.workspace_id, SCHEDULED):
+            return request.message, None
+        now, request_id = self._journal.clock.now(), request.request_id
+        known = await self._journal.read(
+            lambda connection: requests.find(connection, seat.principal, request_id, now)
+        )
+        if known is not None:
+            return request.message, json.loads(known.kept) if known.kept else None
+        place = self._hooks.left_from(seat)
+        shaped = await self._hooks.timer(place, request.message, now + request.delay_seconds)
+        return shaped.words.text, None if shaped.goes_on else shaped.canceled
+
+    def _keep(self, book: Book, seat: Seat, request: pb.SetTimerRequest, timer_id: str, kept: str) -> None:
+        """Remember a request of which hooks let nothing be."""
+        if request.request_id:
+            digest, request_id = _digest(seat.session(book), request), request.request_id.lower()
+            requests.result_of(book, seat.principal, request_id, digest, timer_id, json.dumps(kept))
+
+    def _set(self, book: Book, seat: Seat, request: pb.SetTimerRequest, timer_id: str, text: str) -> Record:
         principal = seat.principal
         book.lock(principal.workspace_id)
         session = seat.session(book)
@@ -77,7 +110,7 @@ class Timers:
                 details={"limit": MAX_TIMERS, "used": used},
             )
         origin = self._seats.origin(book, seat, timer_id)
-        timers.add(book, session, principal.id, timer_id, request.message, request.delay_seconds, origin)
+        timers.add(book, session, principal.id, timer_id, text, request.delay_seconds, origin)
         row = timers.find(book.connection, (principal.workspace_id, timer_id))
         details = {
             "due_at": rfc3339(book.now + request.delay_seconds),

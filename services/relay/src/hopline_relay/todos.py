@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +19,8 @@ from sqlalchemy import Connection
 
 from hopline_relay.callers import actor_of
 from hopline_relay.domain.left import MAX_TODOS
+from hopline_relay.hooks.items import TODO
+from hopline_relay.hooks.left import LeftHooks
 from hopline_relay.journal import Journal
 from hopline_relay.left import Key, Seat, Seats
 from hopline_relay.signals import Signals
@@ -31,6 +34,15 @@ _STATES: Final = {
     "done": pb.TODO_STATE_DONE,
     "dropped": pb.TODO_STATE_DROPPED,
 }
+
+
+@dataclass(slots=True)
+class _Noted:
+    """A todo that is being added. `kept`: why hooks let it not be, empty where nothing of it was left."""
+
+    id: str
+    text: str
+    kept: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,7 @@ class Todos:
         pager: Pager,
         ids: IdMaker,
         clock: Clock,
+        hooks: LeftHooks,
         changed: Callable[[], None],
     ) -> None:
         self._journal = journal
@@ -64,6 +77,7 @@ class Todos:
         self._pager = pager
         self._ids = ids
         self._clock = clock
+        self._hooks = hooks
         # Called when something may be due earlier than was known.
         self._changed = changed
 
@@ -72,34 +86,55 @@ class Todos:
     ) -> pb.AddTodosResponse:
         """Note what is to be done."""
         seat = await self._seats.take(principal, request.caller_session_id, turn_id)
-        noted = [(self._ids.new_id("tdo"), text) for text in request.texts]
+        noted = [_Noted(self._ids.new_id("tdo"), text) for text in request.texts]
+        known = await self._shape(seat, request, noted)
         rows, listed = await self._journal.write(lambda book: self._add(book, seat, request, noted))
         self._seats.remember(seat)
         self._tell(principal, listed)
-        return pb.AddTodosResponse(todos=[self._shown(row) for row in rows], list=listed)
+        outcomes = read_outcomes(known.kept if known is not None else written(noted))
+        return pb.AddTodosResponse(todos=[self._shown(row) for row in rows], list=listed, outcomes=outcomes)
+
+    async def _shape(self, seat: Seat, request: pb.AddTodosRequest, noted: Sequence[_Noted]) -> Record | None:
+        """Have hooks asked about todos; returns what is remembered of a request that was made before."""
+        if not self._hooks.concern(seat.principal.workspace_id, TODO):
+            return None
+        now, request_id = self._clock.now(), request.request_id
+        known = await self._journal.read(
+            lambda connection: requests.find(connection, seat.principal, request_id, now)
+        )
+        if known is None:
+            place = self._hooks.left_from(seat)
+            shaped = await self._hooks.todos(place, [each.text for each in noted])
+            for each, found in zip(noted, shaped, strict=True):
+                each.text, each.kept = found.words.text, None if found.goes_on else found.canceled
+        return known
 
     def _add(
         self,
         book: Book,
         seat: Seat,
         request: pb.AddTodosRequest,
-        noted: Sequence[tuple[str, str]],
+        noted: Sequence[_Noted],
     ) -> tuple[Sequence[Record], pb.TodoList]:
-        principal, first = seat.principal, noted[0][0]
+        going = [(each.id, each.text) for each in noted if each.kept is None]
+        principal, first = seat.principal, going[0][0] if going else noted[0].id
         book.lock(principal.workspace_id)
         session = seat.session(book)
         self._seats.check_open(book, session)
         if request.request_id:
             digest = _digest(session, request.texts)
-            earlier = requests.result_of(book, principal, request.request_id.lower(), digest, first)
+            kept = written(noted)
+            earlier = requests.result_of(book, principal, request.request_id.lower(), digest, first, kept)
             if earlier:
                 rows = todos.of_batch(book.connection, *session, earlier)
                 return rows, self._list(book.connection, principal, session)
+        if not going:
+            return [], self._list(book.connection, principal, session)
         used = len(todos.open_of(book.connection, *session))
-        if used + len(noted) > MAX_TODOS:
-            raise _full(used, len(noted))
+        if used + len(going) > MAX_TODOS:
+            raise _full(used, len(going))
         origin = self._seats.origin(book, seat, first)
-        todos.add(book, session, principal.id, noted, origin)
+        todos.add(book, session, principal.id, going, origin)
         rows = todos.of_batch(book.connection, *session, first)
         details = {"todo_ids": [row.id for row in rows], "depth": origin.depth, "root_id": origin.root_id}
         todos.note(book, rows[0], "todo.added", actor_of(self._directory, principal), details)
@@ -280,6 +315,21 @@ def _full(used: int, wanted: int) -> HoplineError:
         "have; complete or remove some first",
         details={"limit": MAX_TODOS, "used": used},
     )
+
+
+def written(noted: Sequence[_Noted]) -> str | None:
+    """Return what the row of a request says of todos some of which hooks kept back; None without any."""
+    if all(each.kept is None for each in noted):
+        return None
+    return json.dumps([[each.id if each.kept is None else "", each.kept or ""] for each in noted])
+
+
+def read_outcomes(kept: str | None) -> list[pb.TodoOutcome]:
+    """Return what became of each text, where that is not simply a todo."""
+    return [
+        pb.TodoOutcome(todo_id=todo_id, is_canceled=bool(reason), cancel_reason=reason)
+        for todo_id, reason in (json.loads(kept) if kept else ())
+    ]
 
 
 def _digest(session: Key, texts: Sequence[str]) -> bytes:

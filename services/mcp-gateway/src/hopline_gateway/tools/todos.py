@@ -55,7 +55,17 @@ async def todo_write(call: Call) -> Result:
         noted = await call.rpc(call.mesh.todos.AddTodos, request)
     except HoplineError as error:
         raise with_retry_hint(error, request_id) from error
-    return _listed(noted.todos, noted.list, "Noted.")
+    result = _listed(noted.todos, noted.list, "Noted." if noted.todos else "Nothing was noted.")
+    kept = [
+        {"text": text, "is_canceled": each.is_canceled, "cancel_reason": each.cancel_reason or None}
+        for text, each in zip(request.texts, noted.outcomes, strict=False)
+        if not each.todo_id
+    ]
+    if not kept:
+        return result
+    # What a hook of the workspace keeps back is no error of the call.
+    headline = f"{result.headline} A hook kept {len(kept)} back."
+    return Result({**result.structured, "kept_back": kept}, headline)
 
 
 async def todo_list(call: Call) -> Result:
@@ -127,6 +137,9 @@ async def notify_session_in(call: Call) -> Result:
         made = await call.rpc(call.mesh.timers.SetTimer, request)
     except HoplineError as error:
         raise with_retry_hint(error, request_id) from error
+    if not made.HasField("timer"):
+        kept = {"is_canceled": made.is_canceled, "cancel_reason": made.cancel_reason or None}
+        return Result({"timers": [], **kept}, "Not set: a hook of the workspace kept it back.")
     return Result({"timers": [timer(made.timer)]}, "Set. End your turn: the session is woken then.")
 
 

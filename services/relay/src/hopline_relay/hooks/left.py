@@ -17,6 +17,7 @@ from hopline_relay.hooks.items import DELIVERED, SCHEDULED, TODO, Item, Origin, 
 from hopline_relay.hooks.messages import hook_agent
 from hopline_relay.hooks.noting import Notes
 from hopline_relay.hooks.runner import Hooks
+from hopline_relay.left import Seat
 from hopline_relay.store.sql import Record
 
 # As the contract has it for what is noted itself.
@@ -42,6 +43,11 @@ class LeftHooks:
         self._directory = directory
         self._notes = notes
         self._ids = ids
+
+    def left_from(self, seat: Seat) -> Place:
+        """Return where a call leaves something."""
+        principal, standing = seat.principal, seat.standing
+        return Place(principal.workspace_id, principal.id, standing.session_id, standing.turn)
 
     def concern(self, workspace_id: str, kind: str) -> bool:
         """Tell whether there is a hook of this kind."""

@@ -7,11 +7,12 @@ from typing import Any
 from hopline_rpc.clock import utc_day
 from hopline_rpc.errors import request_conflict
 from hopline_rpc.principals import Principal
+from sqlalchemy import Connection
 
 from hopline_relay.store.book import Book
 from hopline_relay.store.facts import Names, look_up
 from hopline_relay.store.schema import requests
-from hopline_relay.store.sql import insert
+from hopline_relay.store.sql import Record, insert
 
 
 def was_made(book: Book, principal: Principal, request_id: str, digest: bytes, result_id: str) -> bool:
@@ -22,18 +23,32 @@ def was_made(book: Book, principal: Principal, request_id: str, digest: bytes, r
     return result_of(book, principal, request_id, digest, result_id) != ""
 
 
-def result_of(book: Book, principal: Principal, request_id: str, digest: bytes, result_id: str) -> str:
+def find(connection: Connection, principal: Principal, request_id: str, now: float) -> Record | None:
+    """Return what is remembered of a request of the caller's, if it was made before."""
+    if not request_id:
+        return None
+    key = (principal.workspace_id, principal.id, request_id.lower())
+    return look_up(connection, Names(requests={key}), now).requests.get(key)
+
+
+def result_of(
+    book: Book,
+    principal: Principal,
+    request_id: str,
+    digest: bytes,
+    result_id: str,
+    kept: str | None = None,
+) -> str:
     """Return the id of what the caller's request made before; empty, and remembered, where it is new.
 
-    Other content under the same id is `request_id_conflict`.
+    `kept`: what hooks have made of it. Other content under the same id is `request_id_conflict`.
     """
-    key = (principal.workspace_id, principal.id, request_id)
-    known = look_up(book.connection, Names(requests={key}), book.now).requests.get(key)
+    known = find(book.connection, principal, request_id, book.now)
     if known is not None:
         if known.digest != digest:
             raise request_conflict(request_id)
         return str(known.message_id)
-    row = request_row(book, principal.workspace_id, principal.id, request_id, digest, result_id)
+    row = request_row(book, principal.workspace_id, principal.id, request_id, digest, result_id, kept)
     insert(book.connection, requests, [row])
     return ""
 
