@@ -6,7 +6,7 @@ RUN := $(UV) run --frozen --quiet
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test simulate fuzz up lint format bench proto
+.PHONY: help setup demo test simulate rounds fuzz up lint format bench proto
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ test: setup ## Run all tests
 
 simulate: setup ## Play random agents against the rails (SEEDS=100 STEPS=1000 FIRST=1 JOBS=cores; SEED=n tells one)
 	@PYTHONHASHSEED=0 $(PY) -m tests.simulation --seeds $(or $(SEEDS),100) --steps $(or $(STEPS),1000) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS)) $(if $(SEED),--seed $(SEED))
+
+rounds: setup ## Play rounds of a crew, and look whether it comes to rest (SEEDS=20 ROUNDS=50 FIRST=1 JOBS=cores; SEED=n tells one)
+	@PYTHONHASHSEED=0 $(PY) -m tests.rounds --seeds $(or $(SEEDS),20) --rounds $(or $(ROUNDS),50) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS)) $(if $(SEED),--seed $(SEED))
 
 fuzz: setup ## Feed every surface mutated input at random (SECONDS=300; SEED=n plays one round again)
 	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) $(ARGS)

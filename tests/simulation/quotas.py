@@ -213,6 +213,10 @@ class QuotaModel:
         limits, sender, today = item.limits, item.sender_id, self.today()
         turns = sum(1 for recipient in item.recipients if recipient.turn_id)
         least, most, roots = self._depths(sender, limits.causality_window_seconds)
+        if item.handed is not None:
+            # What a plugin does goes back to the worst of its sender's place and of what it was handed.
+            least, most = max(least, item.handed.depth), max(most, item.handed.depth)
+            roots = roots | set(item.handed.root_ids)
         sure, possible = set[str](), set[str]()
         if isinstance(decision, Admitted):
             require(
@@ -243,6 +247,9 @@ class QuotaModel:
             require(not sure, f"{sender} is admitted in spite of {sorted(sure)}")
 
     def _check_root(self, item: Item, decision: Admitted, roots: set[str], least: int) -> None:
+        if item.handed is not None:
+            require(decision.root_id in roots | {item.new_root_id}, f"root {decision.root_id} from nowhere")
+            return
         cause = self.running.get(item.cause_turn_id)
         if cause is not None and cause.agent == item.sender_id:
             require(decision.root_id == cause.root, f"root {decision.root_id} in place of {cause.root}")
