@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopline.relay.v1 import delegation_pb2
+from hopline.relay.v1 import delegation_pb2, timer_pb2, todo_pb2
 from hopline.relay.v1 import message_pb2 as pb
 
 from tests.gateway.builders import Rig
@@ -60,9 +60,26 @@ async def test_what_is_kept_from_a_colleague_has_no_conversation(rig: Rig, mode:
         is_canceled=True, cancel_reason="no gossip"
     )
     found = (await call(rig, mode, "message_agent", {"agent": "weather", "text": "psst"})).structured_content
-    assert found == {
-        "session_id": None,
-        "message_id": None,
-        "is_canceled": True,
-        "cancel_reason": "no gossip",
-    }
+    assert found == {"is_canceled": True, "cancel_reason": "no gossip"}
+
+
+async def test_todos_and_timers_that_were_kept_back_are_named_with_the_reason(rig: Rig, mode: str) -> None:
+    token = rig.registry.agent("lead")
+    rig.registry.agent("sub", is_subagent=True, parent_agent_id="agt_lead")
+    await rig.clock.advance(0.3)
+    rig.relay.script["AddTodos"] = lambda _: todo_pb2.AddTodosResponse(
+        todos=[todo_pb2.Todo(id="tdo_1", text="one", state=todo_pb2.TODO_STATE_OPEN)],
+        outcomes=[
+            todo_pb2.TodoOutcome(todo_id="tdo_1"),
+            todo_pb2.TodoOutcome(is_canceled=True, cancel_reason="not that"),
+        ],
+    )
+    found = (await call(rig, mode, "todo_write", {"texts": ["one", "two"]}, token=token)).structured_content
+    assert [each["id"] for each in found["todos"]] == ["tdo_1"]
+    assert found["kept_back"] == [{"text": "two", "is_canceled": True, "cancel_reason": "not that"}]
+    rig.relay.script["SetTimer"] = lambda _: timer_pb2.SetTimerResponse(
+        is_canceled=True, cancel_reason="not now"
+    )
+    arguments = {"delay_seconds": 60, "message": "look"}
+    found = (await call(rig, mode, "notify_session_in", arguments, token=token)).structured_content
+    assert found == {"timers": [], "is_canceled": True, "cancel_reason": "not now"}

@@ -187,7 +187,7 @@ TOOLS = (
             "request_id": fields.REQUEST_ID,
         },
         required=("agent", "text"),
-        output={"session_id": fields.ANY, "message_id": fields.ANY},
+        output={"session_id": fields.STRING, "message_id": fields.STRING},
     ),
     Tool(
         name="start_subagent",

@@ -41,8 +41,6 @@ CURSOR: Final[Json] = {
 }
 
 STRING: Final[Json] = {"type": "string"}
-# Not said, where every byte of a peer's list counts: a string, or null.
-ANY: Final[Json] = {}
 INTEGER: Final[Json] = {"type": "integer"}
 BOOLEAN: Final[Json] = {"type": "boolean"}
 OBJECT: Final[Json] = {"type": "object"}

@@ -100,7 +100,7 @@ async def read_inbox(call: Call) -> Result:
 
 
 # The id is null where hooks of the workspace kept it from everybody.
-_SENT = {"message_id": fields.ANY, "deliveries": fields.OBJECTS}
+_SENT = {"message_id": fields.ANYTHING, "deliveries": fields.OBJECTS}
 
 TOOLS = (
     Tool(
