@@ -49,12 +49,12 @@ def test_the_standing_is_the_highest_of_what_was_handed_within_the_window(
         ledger.hand(handed, now + seconds)
         counted.append((handed, now + seconds))
         live = [each for each, until in counted if until > now]
-        standing = ledger.standing(now)
+        standing = ledger.standing(now, 1e9)
         assert standing.generation == max((each.generation for each in live), default=0)
         assert standing.depth == max((each.depth for each in live), default=0)
         assert set(standing.roots) == {each.root_id for each in live} - {""}
         for session in ("ses_1", "ses_2"):
-            assert ledger.has(session, now) == any(each.session_id == session for each in live)
+            assert ledger.has(session, now, 1e9) == any(each.session_id == session for each in live)
 
 
 def test_sessions_fall_out_before_what_holds_a_loop_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +64,8 @@ def test_sessions_fall_out_before_what_holds_a_loop_does(monkeypatch: pytest.Mon
     ledger.hand(Handed("ses_0", 4, "rot_0", 7), 10.0)
     for number in range(1, 6):
         ledger.hand(Handed(f"ses_{number}", 0, f"rot_{number}", 0), 10.0)
-    assert [ledger.has(f"ses_{number}", 1.0) for number in range(6)] == [False] * 3 + [True] * 3
-    assert ledger.standing(1.0) == Standing(7, 4, ("rot_5", "rot_4"))
+    assert [ledger.has(f"ses_{number}", 1.0, 1e9) for number in range(6)] == [False] * 3 + [True] * 3
+    assert ledger.standing(1.0, 1e9) == Standing(7, 4, ("rot_5", "rot_4"))
 
 
 @pytest.mark.parametrize(
@@ -152,3 +152,21 @@ async def test_the_record_follows_handing_over_but_not_with_every_message(mesh: 
     await mesh.skip(61)
     grants.hand(plugin, Handed("ses_1", 0, "rot_1", 0))
     assert len(written) > first
+
+
+async def test_a_clock_that_was_ahead_and_a_window_that_is_shorter_now_keep_nothing_for_longer(
+    mesh: RelayMesh,
+) -> None:
+    plugin, grants = Plugin(mesh.workspace_id), mesh.relay.grants
+    mesh.clock.set_wall(86_400)
+    grants.hand(plugin, Handed("ses_1", 3, "rot_1", 4))
+    mesh.clock.set_wall(-86_400)
+    assert grants.standing(plugin.principal) == Standing(4, 3, ("rot_1",))
+    await mesh.skip(600)
+    assert grants.standing(plugin.principal) == Standing()
+    grants.hand(plugin, Handed("ses_1", 3, "rot_1", 4))
+    await mesh.policy(causality_window_seconds=120)
+    grants.require(plugin.principal, "ses_1")
+    await mesh.skip(120)
+    with pytest.raises(HoplineError):
+        grants.require(plugin.principal, "ses_1")

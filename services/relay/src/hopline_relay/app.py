@@ -84,6 +84,7 @@ from hopline_relay.plugins.contributed import Contributed
 from hopline_relay.plugins.events import PluginEvents
 from hopline_relay.plugins.grants import Grants
 from hopline_relay.plugins.installations import Installations
+from hopline_relay.plugins.leaving import Leaving
 from hopline_relay.plugins.secrets import Secrets
 from hopline_relay.plugins.uninstalled import Uninstalled
 from hopline_relay.posting import HttpPoster
@@ -455,7 +456,8 @@ class Relay:
         self.server.add(add_PluginToolServiceServicer_to_server, PluginToolServicer(contributed))
         acting = Acting(self.journal, self.directory, self.grants, self.refusals)
         chats = Chats(acting, self._subagents, self._sessions, self._sends)
-        self.server.add(add_PluginSessionServiceServicer_to_server, PluginSessionServicer(chats))
+        leaving = Leaving(acting, self.handlers.todos, self.handlers.timers)
+        self.server.add(add_PluginSessionServiceServicer_to_server, PluginSessionServicer(chats, leaving))
 
     async def start(self) -> None:
         """Take over what an earlier process has left, then begin to work."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hopline_directory import OPERATOR, VIEWER, Directory, needs_role
 from hopline_rpc import telemetry
@@ -12,6 +12,8 @@ from hopline_rpc.principals import Principal
 from sqlalchemy import Connection
 
 from hopline_relay.callers import Inboxes, Standing, cause_of, no_session, require_active, standing_of
+from hopline_relay.domain.handing import By
+from hopline_relay.domain.handing import Standing as Handed
 from hopline_relay.domain.left import Origin
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
@@ -31,6 +33,13 @@ class Seat:
 
     principal: Principal
     standing: Standing
+    # Who does it, at what it counts, where a plugin does it in the agent's name.
+    by: By | None = None
+
+    @property
+    def details(self) -> dict[str, str]:
+        """What the audit log says of who has done it in the agent's name."""
+        return {"plugin_id": self.by.plugin_id} if self.by is not None else {}
 
     def session(self, book: Book) -> Key:
         """Return the session, made where the agent has no inbox session yet."""
@@ -49,14 +58,14 @@ class Seats:
         self._inbox = inbox
         self._inboxes = inboxes
 
-    async def take(self, principal: Principal, session_id: str, turn_id: str) -> Seat:
+    async def take(self, principal: Principal, session_id: str, turn_id: str, by: By | None = None) -> Seat:
         """Return where an agent that wants to change something calls from."""
         self._inbox.touch(principal)
         agent = require_active(self._directory, principal)
         if agent is not None and agent.kind == "receive_only":
             raise HoplineError("receive_only", "this agent only receives: it leaves nothing to itself")
         standing = await standing_of(self._journal, self._inboxes, principal, session_id, turn_id)
-        return Seat(principal, standing)
+        return Seat(principal, standing, by)
 
     def remember(self, seat: Seat) -> None:
         """Keep the inbox session that was found or made."""
@@ -73,13 +82,21 @@ class Seats:
         trace = telemetry.current_traceparent()
         cause = cause_of(book.connection, seat.principal, seat.standing, book.now - window)
         if cause is None:
-            return Origin("", 0, f"rot_{root_of.partition('_')[2]}", trace)
+            own = Origin("", 0, f"rot_{root_of.partition('_')[2]}", trace)
+            return own if seat.by is None else _as_handed(own, seat.by.standing)
         if seat.standing.turn is not None:
             # Where nothing that ends turns can come between.
             now = queues.find(book.connection, {(workspace_id, cause.id)})[workspace_id, cause.id]
             if now.state != "running":
                 raise HoplineError("failed_precondition", "the turn that this call comes from has ended")
-        return Origin(cause.id, cause.depth, cause.root_id, trace or cause.span or cause.traceparent)
+        own = Origin(
+            cause.id,
+            cause.depth,
+            cause.root_id,
+            trace or cause.span or cause.traceparent,
+            cause.hook_generation,
+        )
+        return own if seat.by is None else _as_handed(own, seat.by.standing)
 
     def check_open(self, book: Book, session: Key) -> None:
         """Let nothing be left to a session that is closed."""
@@ -136,3 +153,13 @@ class Seats:
     def _role(self, principal: Principal, agent_id: str) -> int:
         agent = self._directory.agent(principal.workspace_id, agent_id)
         return self._directory.role_on_agent(principal.id, agent) if agent is not None else 0
+
+
+def _as_handed(own: Origin, handed: Handed) -> Origin:
+    """Return where what a plugin leaves stands: the worst of the agent's place and of what it was handed."""
+    return replace(
+        own,
+        depth=max(own.depth, handed.depth),
+        root_id=handed.roots[0] if handed.roots and not own.turn_id else own.root_id,
+        hook_generation=max(own.hook_generation, handed.generation + 1),
+    )

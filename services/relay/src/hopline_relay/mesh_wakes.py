@@ -78,6 +78,8 @@ class Wake:
     subject: str = ""
     payload: str = ""
     traceparent: str = ""
+    # How many reactions of plugins what it goes back to is away from what began it.
+    hook_generation: int = 0
     take: Callable[[Book, Outgoing], None] = _nothing
 
 
@@ -200,6 +202,7 @@ class MeshWakes:
             admitted_as="wake",
             day="",  # nobody's quota
             traceparent=wake.traceparent,
+            hook_generation=wake.hook_generation,
             copies=[Copy(kind="agent", id=wake.agent_id, session_id=wake.session_id, turn_id=turn_id)],
             queue_seconds=self._directory.policy(wake.workspace_id).queue_seconds,
             price=self._admission.limits(wake.workspace_id).turn_price,

@@ -112,6 +112,7 @@ class TimerWakes:
             root_id=row.root_id,
             cause_turn_id=row.turn_id,
             traceparent=row.traceparent,
+            hook_generation=row.hook_generation,
             take=partial(_take, row=row),
         )
         try:

@@ -15,6 +15,7 @@ from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
 
 from hopline_relay.callers import actor_of
+from hopline_relay.domain.handing import By
 from hopline_relay.domain.left import MAX_TIMERS
 from hopline_relay.hooks.items import SCHEDULED
 from hopline_relay.hooks.left import LeftHooks
@@ -51,10 +52,15 @@ class Timers:
         self._changed = changed
 
     async def set_timer(
-        self, principal: Principal, request: pb.SetTimerRequest, *, turn_id: str = ""
+        self,
+        principal: Principal,
+        request: pb.SetTimerRequest,
+        *,
+        turn_id: str = "",
+        by: By | None = None,
     ) -> pb.SetTimerResponse:
-        """Set one."""
-        seat = await self._seats.take(principal, request.caller_session_id, turn_id)
+        """Set one; `by`: the plugin that does it in the agent's name."""
+        seat = await self._seats.take(principal, request.caller_session_id, turn_id, by)
         timer_id = self._ids.new_id("tmr")
         text, kept = await self._shape(seat, request)
         if kept is not None:
@@ -116,6 +122,7 @@ class Timers:
             "due_at": rfc3339(book.now + request.delay_seconds),
             "depth": origin.depth,
             "root_id": origin.root_id,
+            **seat.details,
         }
         timers.note(book, row, "timer.set", actor_of(self._directory, principal), details)
         return row

@@ -219,6 +219,7 @@ class TodoWakes:
             root_id=origin.root_id,
             cause_turn_id=origin.turn_id,
             traceparent=origin.traceparent,
+            hook_generation=max(todo.hook_generation for todo in awake),
             take=partial(_take, look=look, wakes=wakes, count=len(awake)),
         )
         try:

@@ -18,6 +18,7 @@ from hopline_rpc.principals import Principal
 from sqlalchemy import Connection
 
 from hopline_relay.callers import actor_of
+from hopline_relay.domain.handing import By
 from hopline_relay.domain.left import MAX_TODOS
 from hopline_relay.hooks.items import TODO
 from hopline_relay.hooks.left import LeftHooks
@@ -82,10 +83,15 @@ class Todos:
         self._changed = changed
 
     async def add_todos(
-        self, principal: Principal, request: pb.AddTodosRequest, *, turn_id: str = ""
+        self,
+        principal: Principal,
+        request: pb.AddTodosRequest,
+        *,
+        turn_id: str = "",
+        by: By | None = None,
     ) -> pb.AddTodosResponse:
-        """Note what is to be done."""
-        seat = await self._seats.take(principal, request.caller_session_id, turn_id)
+        """Note what is to be done; `by`: the plugin that does it in the agent's name."""
+        seat = await self._seats.take(principal, request.caller_session_id, turn_id, by)
         noted = [_Noted(self._ids.new_id("tdo"), text) for text in request.texts]
         known = await self._shape(seat, request, noted)
         rows, listed = await self._journal.write(lambda book: self._add(book, seat, request, noted))
@@ -136,7 +142,12 @@ class Todos:
         origin = self._seats.origin(book, seat, first)
         todos.add(book, session, principal.id, going, origin)
         rows = todos.of_batch(book.connection, *session, first)
-        details = {"todo_ids": [row.id for row in rows], "depth": origin.depth, "root_id": origin.root_id}
+        details = {
+            "todo_ids": [row.id for row in rows],
+            "depth": origin.depth,
+            "root_id": origin.root_id,
+            **seat.details,
+        }
         todos.note(book, rows[0], "todo.added", actor_of(self._directory, principal), details)
         return rows, self._list(book.connection, principal, session)
 

@@ -25,6 +25,8 @@ from hopline_client.models import Party, party
 Call = Callable[[Any, str, Any], Awaitable[Any]]
 """`await call(stub, method, request)` makes a call of the relay as the plugin."""
 
+_PAGE: Final = 200
+
 Outcome = Literal["created", "forbidden", "depth_exceeded"]
 _OUTCOMES: Final[dict[int, Outcome]] = {
     pb.SPAWN_OUTCOME_CREATED: "created",
@@ -79,6 +81,24 @@ class Transcript:
 
     lines: tuple[Line, ...]
     next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """Something that the session's agent has to do."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """What became of a timer. Without an id it was not set: a hook left nothing of it, or `is_canceled`."""
+
+    notify_id: str | None
+    fire_at: float | None
+    is_canceled: bool
+    cancel_reason: str | None
 
 
 class Chat:
@@ -164,6 +184,61 @@ class Chat:
         )
         return str((await self._made("PostMessage", request)).message_id)
 
+    async def todos(self) -> list[Todo]:
+        """Return the session's open todos in order. Permission `todo.read`."""
+        found: list[Todo] = []
+        request = make_request(pb.ListSessionTodosRequest, session_id=self._session(), page_size=_PAGE)
+        while True:
+            page = await self._made("ListSessionTodos", request)
+            found.extend(_todo(each) for each in page.todos)
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    async def add_todos(self, *texts: str, request_id: str = "") -> list[Todo]:
+        """Note what is to be done; returns what was noted. Permission `todo.write`."""
+        request = make_request(
+            pb.CreateSessionTodosRequest,
+            session_id=self._session(),
+            texts=list(texts),
+            request_id=request_id or str(uuid.uuid4()),
+        )
+        return [_todo(each) for each in (await self._made("CreateSessionTodos", request)).todos]
+
+    async def update_todo(self, todo_id: str, text: str) -> Todo:
+        """Put other words in the place of one. Permission `todo.write`."""
+        request = make_request(
+            pb.UpdateSessionTodoRequest, session_id=self._session(), todo_id=todo_id, text=text
+        )
+        return _todo((await self._made("UpdateSessionTodo", request)).todo)
+
+    async def complete_todo(self, todo_id: str) -> None:
+        """Say that one is done. Permission `todo.write`."""
+        request = make_request(pb.CompleteSessionTodoRequest, session_id=self._session(), todo_id=todo_id)
+        await self._made("CompleteSessionTodo", request)
+
+    async def delete_todo(self, todo_id: str) -> None:
+        """Forget one. Permission `todo.write`."""
+        request = make_request(pb.DeleteSessionTodoRequest, session_id=self._session(), todo_id=todo_id)
+        await self._made("DeleteSessionTodo", request)
+
+    async def notify(self, message: str, delay_seconds: int, *, request_id: str = "") -> Scheduled:
+        """Have the session woken with a note, at least 10 s from now. Permission `notify.write`."""
+        request = make_request(
+            pb.ScheduleNotifyRequest,
+            session_id=self._session(),
+            message=message,
+            delay_seconds=delay_seconds,
+            request_id=request_id or str(uuid.uuid4()),
+        )
+        found = await self._made("ScheduleNotify", request)
+        return Scheduled(
+            found.notify_id or None,
+            from_timestamp(found.fire_at) if found.HasField("fire_at") else None,
+            found.is_canceled,
+            found.cancel_reason or None,
+        )
+
     def _session(self) -> str:
         if not self.session_id:
             raise HoplineError("failed_precondition", "no session was handed over with this")
@@ -171,6 +246,10 @@ class Chat:
 
     async def _made(self, method: str, request: Any) -> Any:
         return await self._call(PluginSessionServiceStub, method, request)
+
+
+def _todo(todo: pb.SessionTodo) -> Todo:
+    return Todo(todo.id, todo.text)
 
 
 def _line(entry: session_pb2.TranscriptEntry) -> Line:

@@ -49,6 +49,14 @@ class Standing:
         return self.generation + 1 > limit
 
 
+@dataclass(frozen=True, slots=True)
+class By:
+    """The plugin that does something in an agent's name, and at what that counts."""
+
+    plugin_id: str
+    standing: Standing
+
+
 @dataclass(slots=True)
 class Ledger:
     """What one plugin was handed; each entry with the time until which it counts."""
@@ -72,24 +80,31 @@ class Ledger:
         if kind in (SESSION, ROOT) and len(kept) > most:
             kept.popitem(last=False)
 
-    def has(self, session_id: str, now: float) -> bool:
-        """Tell whether a session was handed over within the window."""
-        return self.kept[SESSION].get(session_id, 0.0) > now
+    def has(self, session_id: str, now: float, seconds: float) -> bool:
+        """Tell whether a session was handed over within the last `seconds`."""
+        self.prune(now, seconds)
+        return session_id in self.kept[SESSION]
 
-    def standing(self, now: float) -> Standing:
-        """Return at what the plugin's acts count now."""
-        self.prune(now)
+    def standing(self, now: float, seconds: float) -> Standing:
+        """Return at what the plugin's acts count now, by what it was handed within the last `seconds`."""
+        self.prune(now, seconds)
         return Standing(
             max(map(int, self.kept[GENERATION]), default=0),
             max(map(int, self.kept[DEPTH]), default=0),
             tuple(reversed(self.kept[ROOT])),
         )
 
-    def prune(self, now: float) -> None:
-        """Forget what counts no more."""
+    def prune(self, now: float, seconds: float) -> None:
+        """Forget what counts no more; nothing counts for longer than `seconds` from now.
+
+        A clock that was ahead, or a policy that has changed, would else keep it.
+        """
         for kept in self.kept.values():
-            for value in [value for value, until in kept.items() if until <= now]:
-                del kept[value]
+            for value, until in list(kept.items()):
+                if until <= now:
+                    del kept[value]
+                elif until > now + seconds:
+                    kept[value] = now + seconds
 
     @property
     def is_empty(self) -> bool:

@@ -38,6 +38,8 @@ class Origin:
     depth: int
     root_id: str
     traceparent: str = ""
+    # How many reactions of plugins it is away from what began it.
+    hook_generation: int = 0
 
 
 class Noted(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hopline.hooks.v1 import hook_pb2 as pb
@@ -27,12 +27,17 @@ MAX_TIMER_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something is left: a session of an agent, and the turn that leaves it, if one runs there."""
+    """Where something is left: a session of an agent, and the turn that leaves it, if one runs there.
+
+    `depth` and `generation`: at what it counts at least, where a plugin leaves it.
+    """
 
     workspace_id: str
     agent_id: str
     session_id: str
     turn: Record = None
+    depth: int = 0
+    generation: int = 0
 
 
 class LeftHooks:
@@ -47,7 +52,11 @@ class LeftHooks:
     def left_from(self, seat: Seat) -> Place:
         """Return where a call leaves something."""
         principal, standing = seat.principal, seat.standing
-        return Place(principal.workspace_id, principal.id, standing.session_id, standing.turn)
+        place = Place(principal.workspace_id, principal.id, standing.session_id, standing.turn)
+        if seat.by is None:
+            return place
+        handed = seat.by.standing
+        return replace(place, depth=handed.depth, generation=handed.generation + 1)
 
     def concern(self, workspace_id: str, kind: str) -> bool:
         """Tell whether there is a hook of this kind."""
@@ -79,7 +88,7 @@ class LeftHooks:
 
     async def due(self, row: Record, turn: Record | None) -> Shaped:
         """Return what hooks make of a timer that has come due; `turn` has set it."""
-        place = Place(row.workspace_id, row.agent_id, row.session_id, turn)
+        place = Place(row.workspace_id, row.agent_id, row.session_id, turn, row.depth, row.hook_generation)
 
         def request(plugin: PluginRecord, context: pb.HookContext, words: Words) -> Any:
             return pb.NotifyDeliveredRequest(
@@ -101,9 +110,9 @@ class LeftHooks:
             workspace_id=place.workspace_id,
             session_id=place.session_id,
             agent_id=place.agent_id,
-            depth=turn.depth if turn is not None else 0,
+            depth=max(turn.depth if turn is not None else 0, place.depth),
             root_id=turn.root_id if turn is not None else "",
-            generation=turn.hook_generation if turn is not None else 0,
+            generation=max(turn.hook_generation if turn is not None else 0, place.generation),
             traceparent=telemetry.current_traceparent(),
         )
         item = Item(kind, self._ids.new_id("evt"), origin, Words(text), most, request)

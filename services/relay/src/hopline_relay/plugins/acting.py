@@ -16,7 +16,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
 
 from hopline_relay.callers import no_session
-from hopline_relay.domain.handing import Standing
+from hopline_relay.domain.handing import By, Standing
 from hopline_relay.journal import Journal
 from hopline_relay.plugins.grants import Grants, at, no_access
 from hopline_relay.refusals import Refusals
@@ -44,6 +44,11 @@ class Act:
     def as_agent(self) -> Principal:
         """The session's agent as who does it."""
         return Principal(kind="agent", id=self.agent.id, workspace_id=self.agent.workspace_id)
+
+    @property
+    def by(self) -> By:
+        """Who does it in the agent's name, at what it counts."""
+        return By(self.plugin.id, self.standing)
 
     @property
     def counted(self) -> dict[str, Any]:

@@ -99,6 +99,7 @@ class Grants:
         for entry, until in await self._journal.read(lambda connection: handed_rows.live(connection, now)):
             self._ledger(entry[:2]).put(entry[2], entry[3], until)
             self._written[entry] = until
+        self._prune()
 
     # --- handing over -----------------------------------------------------------------------------
 
@@ -108,7 +109,7 @@ class Grants:
             return None
         key = (plugin.workspace_id, plugin.id)
         policy = self._directory.policy(plugin.workspace_id)
-        seconds = counts_for(policy.causality_window_seconds)
+        seconds = self._seconds(plugin.workspace_id)
         until = self._clock.now() + seconds
         self._ledger(key).hand(handed, until)
         self._keep(key, handed, until, seconds)
@@ -123,7 +124,9 @@ class Grants:
     def standing(self, principal: Principal) -> Standing:
         """Return at what the acts of a plugin count."""
         ledger = self._ledgers.get((principal.workspace_id, principal.id))
-        return Standing() if ledger is None else ledger.standing(self._clock.now())
+        if ledger is None:
+            return Standing()
+        return ledger.standing(self._clock.now(), self._seconds(principal.workspace_id))
 
     def is_withheld(self, principal: Principal) -> HoplineError | None:
         """Return why session access is withheld from a plugin, if it is."""
@@ -154,8 +157,14 @@ class Grants:
     def require(self, principal: Principal, session_id: str) -> None:
         """Refuse a session that was not handed to the plugin, as one that does not exist."""
         ledger = self._ledgers.get((principal.workspace_id, principal.id))
-        if ledger is None or not ledger.has(session_id, self._clock.now()):
-            raise no_session(session_id)
+        if ledger is not None:
+            seconds = self._seconds(principal.workspace_id)
+            if ledger.has(session_id, self._clock.now(), seconds):
+                return
+        raise no_session(session_id)
+
+    def _seconds(self, workspace_id: str) -> float:
+        return counts_for(self._directory.policy(workspace_id).causality_window_seconds)
 
     # --- keeping ----------------------------------------------------------------------------------
 
@@ -181,7 +190,9 @@ class Grants:
             return
         self._pruned_at = now
         for key, ledger in list(self._ledgers.items()):
-            ledger.prune(now)
+            # A workspace that is gone has no policy, and its plugins no access.
+            known = self._directory.workspace(key[0]) is not None
+            ledger.prune(now, self._seconds(key[0]) if known else 0.0)
             if ledger.is_empty:
                 del self._ledgers[key]
         self._written = {entry: until for entry, until in self._written.items() if until > now}

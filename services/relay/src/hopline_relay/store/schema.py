@@ -651,6 +651,7 @@ todos = Table(
     Column("depth", Integer, nullable=False),
     _id("root_id"),
     _text("traceparent"),
+    _number("hook_generation"),
     Column("created_at", Float, nullable=False),
     # While it rests: until when, and what the clock said when that was worked out.
     Column("snoozed_until", Float),
@@ -705,6 +706,7 @@ timers = Table(
     Column("depth", Integer, nullable=False),
     _id("root_id"),
     _text("traceparent"),
+    _number("hook_generation"),
     Column("created_at", Float, nullable=False),
     # For when it was set; when it is looked at (later, where it was put off), and what the clock said when
     # that was worked out.

@@ -100,6 +100,7 @@ def add(
         "depth": origin.depth,
         "root_id": origin.root_id,
         "traceparent": origin.traceparent,
+        "hook_generation": origin.hook_generation,
         "created_at": book.now,
         "fires_at": book.now + seconds,
         "due_at": book.now + seconds,

@@ -149,6 +149,7 @@ def add(
             "depth": origin.depth,
             "root_id": origin.root_id,
             "traceparent": origin.traceparent,
+            "hook_generation": origin.hook_generation,
             "created_at": book.now,
             "snoozed_until": None,
             "snoozed_at": None,
