@@ -166,7 +166,10 @@ def request_of(method: Method, field: str, reference: str) -> bytes:
         elif each.name == "manifest":
             request.manifest.MergeFrom(MANIFEST)
         elif each.name in _FILLING and each.message_type is None:
-            setattr(request, each.name, _FILLING[each.name])
+            if each.is_repeated:
+                getattr(request, each.name).extend(_FILLING[each.name])
+            else:
+                setattr(request, each.name, _FILLING[each.name])
         elif each.name in ("agent", "agent_ref") and each.message_type is None and field != "agent":
             setattr(request, each.name, "friend")
         elif each.name == "to" and each.is_repeated and field != "to":

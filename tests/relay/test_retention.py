@@ -10,8 +10,10 @@ from hopline.relay.v1 import audit_pb2, session_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_relay import retention, sealing
 from hopline_relay.store import forgetting, seals
+from hopline_rpc.errors import HoplineError
 
-from tests.support.relay_mesh import RelayMesh, refusal
+from tests.support.left import at_work
+from tests.support.relay_mesh import RelayMesh, attempt, refusal
 
 DAY = 86_400.0
 
@@ -260,3 +262,32 @@ async def test_what_was_cut_is_in_no_list_before_it_is_deleted(mesh: RelayMesh) 
     cut = await mesh.relay.journal.write(op)
     for descending in (False, True):
         assert all(event.seq > cut for event in await mesh.events(descending=descending))
+
+
+async def test_todos_that_have_ended_go_and_what_is_open_or_still_to_come_keeps_its_session(
+    mesh: RelayMesh,
+) -> None:
+    await mesh.policy(retention_days=10)
+    desks = [await at_work(mesh, name) for name in ("ada", "bob", "cid")]
+    noting, waking, done = desks
+    await noting.note("read")
+    await waking.set(100 * int(DAY))
+    (todo,) = await done.note("write")
+    await done.complete(todo)
+    for desk in desks:
+        await desk.end()
+        while (turn := await desk.woken()) is not None:
+            await desk.end(turn)
+    await mesh.skip(11 * DAY)
+    await _sweep(mesh)
+    left = [await _there(mesh, desk.session) for desk in desks]
+    assert left == [True, True, False]
+    assert (await _count(mesh, "todos"), await _count(mesh, "timers")) == (1, 1)
+    (swept,) = await mesh.events("retention.swept")
+    assert swept.details["todos"] == 1
+
+
+async def _there(mesh: RelayMesh, session_id: str) -> bool:
+    request = session_pb2.GetSessionRequest(session_id=session_id)
+    found = await attempt(mesh.admin.sessions.GetSession(request))
+    return not isinstance(found, HoplineError)

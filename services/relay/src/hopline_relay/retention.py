@@ -104,7 +104,7 @@ class Retention:
 
     async def _forget(self, bounds: Bounds) -> None:
         total = Forgotten()
-        for step in (forgetting.quiet_threads, forgetting.left_turns):
+        for step in (forgetting.quiet_threads, forgetting.left_turns, forgetting.ended_todos):
             await self._all_of(step, bounds, total)
         for agent_id in self._directory.agent_ids(bounds.workspace_id):
             await self._all_of(_questions_of(agent_id), bounds, total)

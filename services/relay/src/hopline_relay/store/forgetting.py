@@ -25,6 +25,8 @@ from hopline_relay.store.schema import (
     roots,
     sessions,
     threads,
+    timers,
+    todos,
     turns,
 )
 from hopline_relay.store.sql import Record
@@ -185,7 +187,7 @@ def _delete_sessions(connection: Connection, bounds: Bounds, passed: set[str]) -
     old = {
         row.id
         for row in _rows(connection, workspace_id, sessions, sessions.c.id, passed)
-        if not (row.number or row.running_turn_id) and row.created_at < bounds.before
+        if not (row.number or row.running_turn_id or row.todos) and row.created_at < bounds.before
     }
     if not old:
         return 0
@@ -193,6 +195,10 @@ def _delete_sessions(connection: Connection, bounds: Bounds, passed: set[str]) -
         escalations.c.workspace_id == workspace_id, escalations.c.state == PENDING
     )
     in_use = set(connection.execute(pending).scalars())
+    waking = select(timers.c.session_id).where(
+        timers.c.workspace_id == workspace_id, timers.c.session_id.in_(sorted(old))
+    )
+    in_use |= set(connection.execute(waking).scalars())
     for table, column in ((deliveries, deliveries.c.session_id), (messages, messages.c.from_session_id)):
         query = select(column).where(
             table.c.workspace_id == workspace_id, column.in_(sorted(old)), column != EMPTY
@@ -227,6 +233,21 @@ def left_turns(book: Book, bounds: Bounds, after: float) -> Forgotten:
     going = [row for row in rows if row.root_id not in alive]
     found = Forgotten(after=rows[-1].ended_at if rows else after, more=len(rows) == ROWS and bool(going))
     found.add(_delete_turns(connection, bounds, going))
+    return found
+
+
+def ended_todos(book: Book, bounds: Bounds, after: float) -> Forgotten:
+    """Delete todos that were done or dropped long ago."""
+    query = (
+        select(todos.c.id)
+        .where(todos.c.workspace_id == bounds.workspace_id, todos.c.ended_at < bounds.before)
+        .order_by(todos.c.ended_at)
+        .limit(ROWS)
+    )
+    ids = list(book.connection.execute(query).scalars())
+    _delete(book.connection, bounds.workspace_id, todos, todos.c.id, ids)
+    found = Forgotten(more=len(ids) == ROWS)
+    found.add({"todos": len(ids)})
     return found
 
 
