@@ -158,9 +158,12 @@ class Model:
             held = found | self.backlog_refusals(item)
             return held if item.kind is not Kind.ANSWER else set()
         depth, root, _ = self.place(item)
-        if depth > limits.max_depth:
+        starts = any(turn for _, turn in item.recipients)
+        if starts and depth > limits.max_depth:
             found.add("depth_exceeded")
-        if self.root_turns(root) + len(item.recipients) > limits.root_turns + self.extras.get(root, 0):
+        if starts and self.root_turns(root) + len(item.recipients) > limits.root_turns + self.extras.get(
+            root, 0
+        ):
             found.add("root_exhausted")
         if self.sent_today(item.sender_id) + 1 > limits.sent_per_day:
             found.add("quota_exceeded")
@@ -171,8 +174,8 @@ class Model:
                 found.add("quota_exceeded")
             if self.queued(agent) + 1 > limits.inbox_backlog:
                 found.add("inbox_full")
-            starts = self.starts_between(item.sender_id, agent, limits.pair_window_seconds)
-            if len(starts) + 1 > limits.pair_budget:
+            before = self.starts_between(item.sender_id, agent, limits.pair_window_seconds)
+            if len(before) + 1 > limits.pair_budget:
                 found.add("pair_budget_exceeded")
         return found
 

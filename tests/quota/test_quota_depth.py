@@ -51,6 +51,13 @@ async def test_the_depth_limit_at_its_border(desk: Desk, running: int, passes: b
         assert (refusal.limit, refusal.used, refusal.resets_at) == (4, 5, None)
 
 
+async def test_what_starts_no_turn_is_never_too_deep_nor_one_turn_too_many(desk: Desk) -> None:
+    limits = LIMITS._replace(root_turns=1)
+    await desk.run("t", "a", depth=4, root="R")
+    item = desk.item("a", "alice", turns=False, cause="t", limits=limits)
+    assert admitted((await desk.admit(item))[0]).root_id == "R"
+
+
 async def test_at_depth_limit_zero_an_agent_starts_nothing(desk: Desk) -> None:
     refused(await desk.start("a", "b", limits=LIMITS._replace(max_depth=0)), "depth_exceeded")
 

@@ -223,13 +223,14 @@ class QuotaModel:
                 least + 1 <= decision.depth <= most + 1,
                 f"{sender} starts at depth {decision.depth}, which must be {least + 1} to {most + 1}",
             )
-            require(decision.depth <= limits.max_depth, f"depth {decision.depth} of {limits.max_depth}")
+            over = decision.depth > limits.max_depth
+            require(not (turns and over), f"depth {decision.depth} of {limits.max_depth}")
             self._check_root(item, decision, roots, least)
             wanted = self.roots[decision.root_id] + turns - self.extras[decision.root_id]
-            require(wanted <= limits.root_turns, f"{decision.root_id} starts {wanted} turns")
-        if least + 1 > limits.max_depth:
+            require(not turns or wanted <= limits.root_turns, f"{decision.root_id} starts {wanted} turns")
+        if turns and least + 1 > limits.max_depth:
             sure.add("depth_exceeded")
-        if most + 1 > limits.max_depth:
+        if turns and most + 1 > limits.max_depth:
             possible.add("depth_exceeded")
         uses = [self.roots[root] + turns - self.extras[root] for root in roots or {item.new_root_id}]
         if max(uses) > limits.root_turns:

@@ -299,10 +299,13 @@ class MemoryStore:
     ) -> Refusal | None:
         """Ask every rail, the sender's own before those of each recipient in turn."""
         limits, day = item.limits, workspace.day(moment.day)
-        refusal = (
-            rails.over_depth(admitted.depth, limits)
-            or self._spent(workspace, item, admitted, turns)
-            or rails.over_sent(day.sent.get(item.sender_id, 0), day.sent_by_all, limits, moment.day_ends)
+        refusal = None
+        if turns:  # what goes to a person starts nothing
+            refusal = rails.over_depth(admitted.depth, limits) or self._spent(
+                workspace, item, admitted, turns
+            )
+        refusal = refusal or rails.over_sent(
+            day.sent.get(item.sender_id, 0), day.sent_by_all, limits, moment.day_ends
         )
         if refusal is not None:
             return refusal
