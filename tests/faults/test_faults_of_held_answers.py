@@ -1,4 +1,4 @@
-"""The mesh dies at each point on the way of a held answer: it is given once, and nobody is held for good."""
+"""The mesh dies at each point on the way of a held answer: it is given once; nobody is held for good."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.faults.conftest import Faults
 from tests.support.mesh_process import Agent, Held, MeshProcess, Processes, Space, until
 from tests.support.record import charges_match_the_record, threads_have_no_gaps
 
-# The end of the child's turn and its report, the end of the lead's, the wake with the draft, the draft itself.
+# The end of the child's turn, that of the lead's, the wake with the draft, and the draft itself.
 POINTS = [
     "relay.ending",
     "relay.ended",

@@ -221,6 +221,7 @@ class Relay:
         self.holding = holding = Holding(journal, directory, hold_ends, self.mesh_wakes, clock)
         endings.on_held, cancels.on_canceled = holding.look, holding.canceled
         signals.on_todos_changed(holding.look)
+        signals.on_todos_changed(holding.look)
         self.outbox = outbox = self._open_outbox(registry, settings)
         self._open_plugins(registry, settings, ids)
         self.wakes = self._open_wakes(registry, ids)
