@@ -17,7 +17,9 @@ from sqlalchemy import event
 from tests.support.relay_mesh import Caller, RelayMesh, Worker, attempt, start_child
 
 # Read as a whole by design: one row, or only what waits right now, or at a start.
-_SMALL = {"waits", "heads", "quota_epochs", "instances", "audit_sources", "attachments", "audit_cuts"}
+_SMALL = {"waits", "heads", "quota_epochs", "instances", "audit_sources", "attachments", "audit_cuts"} | {
+    "plugin_revisions"
+}
 
 
 async def _everything(mesh: RelayMesh) -> None:

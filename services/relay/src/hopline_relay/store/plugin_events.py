@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from hopline_relay.domain.values import sibling
 from hopline_relay.store.schema import plugin_events, plugin_handed, plugin_revisions
@@ -35,6 +35,7 @@ _PUT_OFF = Statement(
     .where(*_THIS)
     .values(attempts=bindparam("new_attempts"), due_at=bindparam("at"), problem=bindparam("why"))
 )
+_FIRST = Statement(select(plugin_events).where(*_OF_PLUGIN).order_by(plugin_events.c.ordinal).limit(1))
 _COUNT = Statement(select(func.count()).select_from(plugin_events).where(*_OF_PLUGIN))
 _OLDEST = Statement(
     select(plugin_events.c.ordinal)
@@ -99,25 +100,10 @@ def _row(book: Book, key: Key, event_id: str, kind: str, body: Mapping[str, Any]
 
 
 def firsts(connection: Connection) -> Sequence[Record]:
-    """Return of each plugin the event that it is to be told next."""
-    first = (
-        select(
-            plugin_events.c.workspace_id,
-            plugin_events.c.plugin_id,
-            func.min(plugin_events.c.ordinal).label("ordinal"),
-        )
-        .group_by(plugin_events.c.workspace_id, plugin_events.c.plugin_id)
-        .subquery()
-    )
-    query = select(plugin_events).join(
-        first,
-        and_(
-            plugin_events.c.workspace_id == first.c.workspace_id,
-            plugin_events.c.plugin_id == first.c.plugin_id,
-            plugin_events.c.ordinal == first.c.ordinal,
-        ),
-    )
-    return connection.execute(query).all()
+    """Return of each plugin the event that it is to be told next; known by what it was told last."""
+    keys = connection.execute(select(plugin_revisions.c.workspace_id, plugin_revisions.c.plugin_id)).all()
+    found = (_FIRST.one(connection, {"workspace": key[0], "plugin": key[1]}) for key in keys)
+    return [row for row in found if row is not None]
 
 
 def remove(connection: Connection, row: Record) -> bool:
