@@ -130,6 +130,8 @@ class Records:
         copies = self.query("SELECT recipient_id FROM deliveries WHERE message_id = ?", row["id"])
         if row["seq"] == 1 and row["from_kind"] == "agent":
             for copy in copies:
+                if copy["recipient_id"] == row["from_id"]:
+                    continue  # a copy of itself, or another session of its own
                 beyond = not self._may_reach(row["from_id"], copy["recipient_id"])
                 require(not beyond, f"{row['id']} went to {copy['recipient_id']}, beyond its sender's reach")
         require(
@@ -239,10 +241,12 @@ class Records:
             " WHERE d.state = 'dead' AND t.ended_at IS NULL"
         )
         require(not dead, f"dead and going on: {[row['message_id'] for row in dead]}")
+        # What a lead owes a person it owes on while its answer is held.
+        held = {row["turn_id"] for row in self.query("SELECT turn_id FROM holds")}
         for row in self.query("SELECT * FROM debts"):
             turn, outcome = row["turn_id"], (row["state"], row["reply_message_id"], row["error_code"])
             if row["state"] == "open":
-                require(turn in live, f"{turn} owes an answer and has ended")
+                require(turn in live or turn in held, f"{turn} owes an answer and has ended")
                 continue
             before = self._closed.setdefault(turn, outcome)
             require(before == outcome, f"the debt of {turn} ended twice: {before}, {outcome}")
@@ -287,6 +291,9 @@ class Records:
         require(not left, f"turns that never ended: {left}")
         require(not self.query("SELECT 1 FROM debts WHERE state = 'open'"), "a debt never ended")
         require(not self.query("SELECT 1 FROM waits"), "a wait never ended")
+        left = [row["session_id"] for row in self.query("SELECT * FROM children WHERE state = 'live'")]
+        require(not left, f"children that never ended: {left}")
+        require(not self.query("SELECT 1 FROM children WHERE state = 'closing'"), "a close never ended")
         left = [row["id"] for row in self.query("SELECT id FROM escalations WHERE state = 'pending'")]
         require(not left, f"questions that never ended: {left}")
         require(not self._quotas.running, f"slots that never came back: {sorted(self._quotas.running)}")

@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.simulation.actions import Actions
 from tests.simulation.changes import Changes
+from tests.simulation.children import Children
 from tests.simulation.quotas import Violation
 from tests.simulation.records import Records
 from tests.simulation.sources import Sources
@@ -75,6 +76,7 @@ class Simulation:
         self.world: World
         self.actions: Actions
         self.changes: Changes
+        self.children: Children
         self.sources: Sources
         self.records: Records
         self.caps: list[int] = []
@@ -105,6 +107,7 @@ class Simulation:
         person = Member(self.world, "the person", "", self.world.admin.token, "default")
         self.actions = Actions(self.world, members, person, rng)
         self.changes = Changes(self.actions, stranger)
+        self.children = Children(self.actions)
         self.sources = Sources(self.actions)
         self.records = Records(self.world.quotas, self.changes.may_reach)
         await self._set_policy(self._policy(windows=True))
@@ -174,6 +177,11 @@ class Simulation:
             actions.cancel_worker_call: 1,
             actions.lose_worker: 1.5,
             actions.prompt: 3,
+            self.children.start: 6,
+            self.children.report: 5,
+            self.children.say: 2,
+            self.children.talk: 2,
+            self.children.close: 1,
             self.sources.schedule: 0.7,
             self.sources.deliver: 3,
             actions.person_cancels: 1,
