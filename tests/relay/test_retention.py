@@ -13,7 +13,7 @@ from hopline_relay.store import forgetting, seals
 from hopline_rpc.errors import HoplineError
 
 from tests.support.left import at_work
-from tests.support.relay_mesh import RelayMesh, attempt, refusal
+from tests.support.relay_mesh import RelayMesh, attempt, refusal, start_child
 
 DAY = 86_400.0
 
@@ -291,3 +291,17 @@ async def _there(mesh: RelayMesh, session_id: str) -> bool:
     request = session_pb2.GetSessionRequest(session_id=session_id)
     found = await attempt(mesh.admin.sessions.GetSession(request))
     return not isinstance(found, HoplineError)
+
+
+async def test_the_session_of_a_child_goes_with_what_says_whose_child_it_was(mesh: RelayMesh) -> None:
+    await mesh.policy(retention_days=10)
+    lead, sub = await mesh.agent("lead"), await mesh.agent("sub")
+    await start_child(lead, sub)
+    theirs = await mesh.worker(sub)
+    await theirs.end(await theirs.next(), "done")
+    for message in (await lead.take()).messages:
+        await lead.done(message.id)
+    assert await _count(mesh, "children") == 1
+    await mesh.skip(20 * DAY)
+    await _sweep(mesh)
+    assert (await _count(mesh, "children"), await _count(mesh, "messages")) == (0, 0)
