@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hopline.relay.v1 import draft_pb2
+from hopline.relay.v1 import draft_pb2, todo_pb2
 from hopline_relay.store import holds
 from hopline_relay.turns import ClaimedTurn
 from hopline_rpc.errors import HoplineError
@@ -20,6 +20,8 @@ from tests.support.relay_mesh import RelayMesh, attempt, relay_mesh
 
 STEPS = 40
 _LIVE = ("queued", "running")
+# What makes something happen; all else is as likely as its fellows.
+_OFTEN = {"prompt": 4, "start": 5, "lead": 5, "report": 3, "reply": 2, "note": 2}
 
 
 class Play:
@@ -52,15 +54,19 @@ class Play:
             "release": self.release,
             "cancel prompt": self.cancel_prompt,
             "time": self.time,
+            "note": self.note,
+            "remove": self.remove,
         }
 
     async def step(self) -> None:
-        names = self.random.choices(list(self.acts()), k=self.random.choice((1, 1, 1, 2, 3)))
+        acts = list(self.acts())
+        weights = [_OFTEN.get(name, 1) for name in acts]
+        names = self.random.choices(acts, weights, k=self.random.choice((1, 1, 1, 2, 3)))
         self.story.append(" + ".join(names))
         # Nor does what begins while an answer that was final is on its way.
         self.may_be_early = bool({"release", "cancel prompt"} & set(names) or {"lead", "start"} <= set(names))
-        acts = self.acts()
-        for result in await asyncio.gather(*(acts[name]() for name in names), return_exceptions=True):
+        done = asyncio.gather(*(self.acts()[name]() for name in names), return_exceptions=True)
+        for result in await done:
             if isinstance(result, BaseException) and not isinstance(result, HoplineError):
                 raise result
         await self.look()
@@ -98,8 +104,21 @@ class Play:
             return
         said = await attempt(self.crew.reply(turn, f"told {len(self.story)}"))
         if not isinstance(said, HoplineError) and said.status == draft_pb2.REPLY_STATUS_HELD:
-            assert said.waiting_on
+            assert said.waiting_on or said.open_todos
         self.turns["boss"].insert(0, turn)
+
+    async def note(self) -> None:
+        if self.random.random() < 0.4 and (turn := await self._at("boss")) is not None:
+            request = todo_pb2.AddTodosRequest(texts=["something"])
+            handlers = self.mesh.relay.handlers.todos
+            await attempt(handlers.add_todos(await self.crew.lead.principal(), request, turn_id=turn.turn_id))
+            self.turns["boss"].insert(0, turn)
+
+    async def remove(self) -> None:
+        rows = await self.rows("SELECT id FROM todos WHERE state = 'open'")
+        if rows:
+            request = todo_pb2.RemoveTodoRequest(todo_id=self.random.choice(rows).id)
+            await attempt(self.mesh.admin.todos.RemoveTodo(request))
 
     async def report(self) -> None:
         name = self.random.choice(("ann", "bo"))
@@ -153,6 +172,7 @@ class Play:
 
     async def look(self) -> None:
         relay = self.mesh.relay
+        await relay.left.todos.look()
         await self.crew.settled()
         await relay.holding.catch_up()
         await self.crew.settled()
