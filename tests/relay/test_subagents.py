@@ -243,10 +243,13 @@ async def test_a_copy_of_the_caller_runs_in_a_session_of_its_own_and_reports_to_
     assert woken.messages[0].body == "three"
 
 
-async def test_the_name_of_the_caller_itself_is_no_subagent(mesh: RelayMesh) -> None:
+async def test_the_name_of_the_caller_itself_is_no_subagent_and_it_is_told_how_to_start_a_copy(
+    mesh: RelayMesh,
+) -> None:
     lead, _, turn = await _prompted(mesh)
     error = await refusal(start_child(lead, lead, caller_session_id=turn.session_id))
     assert error.reason == "invalid_argument"
+    assert "start_self_subagent" in error.message
 
 
 async def test_where_nobody_waits_there_is_nobody_to_report_to(mesh: RelayMesh) -> None:

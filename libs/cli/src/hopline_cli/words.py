@@ -26,4 +26,4 @@ def held_for(held: Mapping[str, Any]) -> str:
     parts = [f"reports of {', '.join(held['waiting_on'])}"] if held["waiting_on"] else []
     if count := held["open_todos"]:
         parts.append("one open todo" if count == 1 else f"{count} open todos")
-    return f"held for {' and '.join(parts)}" if parts else "held until its agent has seen the last report"
+    return f"held for {' and '.join(parts)}" if parts else "held until its agent has had a last look"

@@ -8,7 +8,7 @@ from typing import Any
 
 from hopline.relay.v1 import delegation_pb2 as pb
 from hopline_directory import Directory
-from hopline_rpc.errors import HoplineError
+from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.principals import Principal
 
 from hopline_relay.callers import require_active
@@ -64,6 +64,9 @@ class Subagents:
             # An agent that is not there for the caller; what else may be missing is the caller's own.
             if error.reason == "not_found" and error.details.get("agent") == agent:
                 return pb.ChildStart(outcome=pb.START_OUTCOME_FORBIDDEN)
+            if any(field == "agent" for field, _ in error.violations):
+                # Its own name is the only one that is found and may not be used.
+                raise invalid("agent", "is the caller itself; start_self_subagent starts a copy") from error
             raise
         copy = sent.copies[0]
         return pb.ChildStart(
