@@ -8,7 +8,9 @@ import uuid
 from pathlib import Path
 
 import pytest
+from hopline_cli.commands import audit
 from hopline_cli.commands.manage import seconds_until
+from hopline_cli.output import Output
 
 from tests.cli.conftest import Run
 
@@ -358,6 +360,18 @@ def test_the_audit_log_has_what_was_sent_and_what_was_refused(hopline: Run, plai
     assert newest["events"][0]["seq"] < newest["events"][1]["seq"]
     assert newest["next_cursor"]
     assert "message.sent" in plain("audit", "--agent", agent).out
+
+
+def test_the_words_of_others_in_the_audit_log_begin_no_line_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    forged = "no\n2026-01-01T00:00:00.000Z  token.created  admin"
+    actor = {"kind": "plugin", "id": "plg_1", "display": "Shop"}
+    event = {"at": "2026-12-01T04:39:47.000Z", "action": "hook.vetoed", "actor": actor}
+    audit._show(Output(), {**event, "details": {"reason": forged, "hook": "inter_agent_message"}})
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 1
+    assert "reason=" + json.dumps(forged) in shown[0]
 
 
 def test_the_audit_log_is_proven_and_its_head_is_kept(

@@ -87,6 +87,30 @@ async def test_a_tool_that_names_no_schema_takes_an_object(rig: Rig) -> None:
     assert listed["shop__ping"].input_schema == {"type": "object"}
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"type": 5}',
+        '{"type": "array"}',
+        '{"properties": 7}',
+        '{"properties": {"item": true}}',
+        '{"properties": {"item": {"type": "word"}}}',
+        '{"required": "item"}',
+        '{"$schema": 5}',
+    ],
+)
+async def test_a_schema_that_no_client_could_read_does_not_take_all_other_tools_with_it(
+    rig: Rig, mode: str, schema: str
+) -> None:
+    broken = pb.PluginTool(name="broken", description="Broken.", input_schema_json=schema)
+    await installed(rig, tools=[broken, STOCK])
+    async with rig.client(mode=mode) as client:
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert list(listed) == [*CORE, "shop__broken", "shop__stock"]
+    assert listed["shop__broken"].input_schema == {"type": "object"}
+    assert listed["shop__stock"].input_schema == SCHEMA
+
+
 async def test_a_call_goes_to_the_relay_as_it_is_from_the_session_it_is_bound_to(rig: Rig, mode: str) -> None:
     await installed(rig)
     rig.relay.script["CallPluginTool"] = lambda request: plugin_tool_pb2.CallPluginToolResponse(

@@ -282,7 +282,25 @@ async def test_plugins_are_listed_in_order_of_key_page_by_page(rig: Rig) -> None
             {"endpoint": "a:1", "tools": [pb.PluginTool(name="t", description="t", input_schema_json="{")]},
             "tools[0].input_schema_json",
         ),
+        *(
+            (
+                {
+                    "endpoint": "a:1",
+                    "tools": [pb.PluginTool(name="t", description="t", input_schema_json=schema)],
+                },
+                "tools[0].input_schema_json",
+            )
+            for schema in (
+                '{"type": 5}',
+                '{"type": "array"}',
+                '{"properties": 7}',
+                '{"properties": {"a": true}}',
+                '{"required": "a"}',
+                '{"$schema": 5}',
+            )
+        ),
         ({"name": "\u202eevil"}, "name"),
+        ({"version": "1\n2"}, "version"),
         ({"agents": [pb.PluginAgent(key="a\nb", name="A")]}, "agents[0].key"),
         ({"agents": [pb.PluginAgent(key="a", name=" A")]}, "agents[0].name"),
     ],

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
+import jsonschema
 from hopline.relay.v1 import plugin_tool_pb2 as pb
 from hopline_directory import Directory, PluginRecord, PluginToolRecord
 from hopline_rpc.principals import Principal
+from jsonschema.validators import validator_for
 
 from hopline_gateway import shapes
 from hopline_gateway.server_tools import written
@@ -80,10 +82,27 @@ def _tool(plugin: PluginRecord, tool: PluginToolRecord) -> Tool:
         name=name,
         description=f"Of the plugin {json.dumps(plugin.name, ensure_ascii=False)}: {tool.description}",
         run=partial(_call, name),
-        schema={"type": "object", **tool.input_schema},
+        schema=_arguments(tool),
         output=_OUTPUT,
         waits=True,
     )
+
+
+@lru_cache(maxsize=1024)
+def _arguments(tool: PluginToolRecord) -> Json:
+    """Return the schema that agents are shown; of one that clients would trip over, that it is an object.
+
+    For a client one tool that it cannot read takes all others with it, the mesh's own too.
+    """
+    shown: Json = {"type": "object", **tool.input_schema}
+    if shown["type"] != "object" or not isinstance(shown.get("$schema", ""), str):
+        return {"type": "object"}
+    try:
+        validator_for(shown, default=jsonschema.Draft202012Validator).check_schema(shown)
+    except (jsonschema.SchemaError, RecursionError):
+        return {"type": "object"}
+    readable = all(isinstance(each, dict) for each in shown.get("properties", {}).values())
+    return shown if readable else {"type": "object"}
 
 
 async def _call(name: str, call: Call) -> Result:

@@ -14,7 +14,7 @@ from hopline_rpc.errors import HoplineError, invalid
 
 from hopline_registry.core import Tx
 from hopline_registry.domain.names import name_problem
-from hopline_registry.domain.plugins import asks, manifest_problem, needs_admin
+from hopline_registry.domain.plugins import arguments_problem, asks, manifest_problem, needs_admin
 from hopline_registry.store import plugins as rows
 from hopline_registry.store.plugins import PluginRow, record_of
 
@@ -41,8 +41,9 @@ def normal(manifest: pb.PluginManifest) -> Mapping[str, Any]:
     for number, tool in enumerate(manifest.tools):
         if tool.input_schema_json:
             _check_schema(f"manifest.tools[{number}].input_schema_json", tool.input_schema_json)
-    if problem := name_problem(manifest.name):
-        raise invalid("manifest.name", problem)
+    for field, text in (("name", manifest.name), ("version", manifest.version)):
+        if problem := name_problem(text):
+            raise invalid(f"manifest.{field}", problem)
     for number, agent in enumerate(manifest.agents):
         for field, text in (("key", agent.key), ("name", agent.name)):
             if problem := name_problem(text):
@@ -64,6 +65,8 @@ def _check_schema(field: str, text: str) -> None:
         raise invalid(field, "is not JSON") from None
     if not isinstance(schema, dict):
         raise invalid(field, "must be a JSON object: the schema of the tool's arguments")
+    if (problem := arguments_problem(schema)) is not None:
+        raise invalid(field, problem)
 
 
 def visible(tx: Tx, ref: str) -> PluginRow:

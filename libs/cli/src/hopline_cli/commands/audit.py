@@ -123,4 +123,6 @@ def _who(actor: Json) -> str:
 
 
 def _value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """Return a detail on one line: in the words of others, a line of their own could pass for an event."""
+    plain = isinstance(value, str) and "\n" not in value
+    return str(value) if plain else json.dumps(value, ensure_ascii=False)

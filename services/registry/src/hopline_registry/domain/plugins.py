@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hopline_directory import PluginRecord
@@ -32,6 +32,21 @@ def manifest_problem(plugin: PluginRecord) -> tuple[str, str] | None:
         if command.agent_key not in keys:
             text = f"{command.agent_key!r} is the key of no agent in the manifest"
             return f"commands[{number}].agent_key", text
+    return None
+
+
+def arguments_problem(schema: Mapping[str, Any]) -> str | None:
+    """Say why agents' clients could not read a schema as one of a tool's arguments; None where they can."""
+    if schema.get("type", "object") != "object":
+        return "must be of type object: a tool's arguments have names"
+    properties = schema.get("properties", {})
+    if not isinstance(properties, dict) or not all(isinstance(each, dict) for each in properties.values()):
+        return "properties: must be an object that holds a schema for each argument"
+    required = schema.get("required", [])
+    if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
+        return "required: must be a list of names"
+    if not isinstance(schema.get("$schema", ""), str):
+        return "$schema: must be text"
     return None
 
 
