@@ -123,6 +123,15 @@ async def test_what_was_handed_outlives_the_process(mesh: RelayMesh) -> None:
     assert mesh.relay.grants.standing(plugin.principal) == Standing(3, 2, ("rot_1",))
 
 
+async def test_a_session_is_shown_as_withheld_as_long_as_nothing_can_be_done_in_it(mesh: RelayMesh) -> None:
+    plugin, grants = Plugin(mesh.workspace_id), mesh.relay.grants
+    grants.hand(plugin, Handed("ses_1", 0, "rot_1", 4))
+    fresh = grants.hand(plugin, Handed("ses_2", 0, "rot_2", 0))
+    assert grants.is_withheld(plugin.principal) is not None
+    assert fresh is not None
+    assert fresh.is_withheld
+
+
 async def test_past_the_limit_access_is_withheld_and_comes_back_by_itself(mesh: RelayMesh) -> None:
     plugin, grants = Plugin(mesh.workspace_id), mesh.relay.grants
     shown = grants.hand(plugin, Handed("ses_1", 0, "rot_1", 3))

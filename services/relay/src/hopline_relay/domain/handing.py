@@ -94,6 +94,10 @@ class Ledger:
             tuple(reversed(self.kept[ROOT])),
         )
 
+    def generation(self, now: float) -> int:
+        """Return the highest generation that counts now."""
+        return max((int(value) for value, until in self.kept[GENERATION].items() if until > now), default=0)
+
     def prune(self, now: float, seconds: float) -> None:
         """Forget what counts no more; nothing counts for longer than `seconds` from now.
 

@@ -113,7 +113,9 @@ class Grants:
         until = self._clock.now() + seconds
         self._ledger(key).hand(handed, until)
         self._keep(key, handed, until, seconds)
-        return Shown(handed, Standing(handed.generation).is_withheld(policy.hook_generations))
+        # As its acts will be judged: by the highest that it was handed, not by this alone.
+        highest = Standing(self._ledger(key).generation(self._clock.now()))
+        return Shown(handed, highest.is_withheld(policy.hook_generations))
 
     def forget(self, workspace_id: str, plugin_id: str) -> None:
         """Take everything back: the plugin is no more."""
