@@ -69,6 +69,9 @@ async def test_sessions_are_listed_page_by_page(rig: Rig) -> None:
                 },
             ],
             "opened_count": 7,
+            "child": None,
+            "live_children": 0,
+            "peer_session_id": None,
             "created_at": "2025-06-15T15:06:40.000Z",
             "last_at": "2025-06-15T15:06:41.000Z",
         }

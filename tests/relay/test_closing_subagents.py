@@ -39,6 +39,13 @@ async def _report(sub: Caller, session_id: str) -> pb.ReportToCallerResponse:
     return answer
 
 
+async def test_what_a_child_says_of_a_task_that_was_cancelled_wakes_nobody(mesh: RelayMesh) -> None:
+    _, worker, sub, _, task, child = await _crew(mesh)
+    await mesh.admin.turns.Cancel(pb.CancelRequest(turn_id=task.turn_id))
+    assert await _report(sub, child.session_id) == pb.ReportToCallerResponse(cancel_reason="canceled")
+    assert {each.cause for each in await worker.claim()} <= {"draft", "notice"}
+
+
 async def test_a_closed_child_is_stopped_and_wakes_nobody_any_more(mesh: RelayMesh) -> None:
     lead, worker, sub, theirs, task, child = await _crew(mesh)
     await lead.messages.Ask(

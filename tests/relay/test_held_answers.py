@@ -178,6 +178,20 @@ async def test_a_released_draft_is_the_answer_and_what_comes_later_is_none(crew:
     assert event.actor_name == "admin"
 
 
+async def test_what_is_said_beside_an_answer_that_was_given_is_held_for_nothing(crew: Led) -> None:
+    turn = await crew.held_with("as it is", "ann")
+    await crew.release(turn.session_id)
+    await crew.report("ann", "42")
+    later = await crew.lead.next()
+    await crew.start(later, "bo")
+    assert (await crew.reply(later, "by the way")).status == draft_pb2.REPLY_STATUS_SENT
+    await crew.lead.end(later, "")
+    assert await crew.held() == []
+    await crew.report("bo", "43")
+    await crew.lead.end(await crew.lead.next(), "and that")
+    assert await crew.answers(turn) == ["as it is", "by the way"]
+
+
 async def test_nothing_is_released_where_nothing_is_held_or_written(crew: Led) -> None:
     turn = await crew.prompted()
     assert (await refusal(crew.release(turn.session_id))).reason == "failed_precondition"

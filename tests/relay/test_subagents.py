@@ -311,7 +311,9 @@ async def test_a_report_and_the_deletion_of_the_lead_at_once_leave_nothing_open(
         )
         assert not found.session.child.owes_report
         late = await _report(sub, "late", caller_session_id=task.session_id)
-        assert (late.is_delivered, "no longer there" in late.cancel_reason) == (False, True)
+        assert not late.is_delivered
+        # Whichever came first: its task went with the lead, or it had reported before.
+        assert late.cancel_reason == "canceled" or "no longer there" in late.cancel_reason
 
 
 async def test_of_two_reports_at_once_one_discharges_and_the_other_is_a_start(mesh: RelayMesh) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from hopline.relay.v1 import delegation_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_relay.store import holds
 from hopline_rpc.errors import HoplineError
@@ -130,6 +131,10 @@ async def test_a_lead_that_closes_its_children_and_says_nothing_more_is_woken_wi
 async def test_a_child_of_which_nobody_wants_to_hear_again_holds_nothing(crew: Led) -> None:
     turn = await crew.prompted()
     await crew.start(turn, "ann", forget=True)
+    # It may report all the same: that waits for the lead, and the lead's answer not for that.
+    child = await crew.workers["ann"].next()
+    report = delegation_pb2.ReportToCallerRequest(text="42", caller_session_id=child.session_id)
+    assert (await crew.workers["ann"].agent.turns.ReportToCaller(report)).is_delivered
     await crew.lead.end(turn, "at once")
     assert (await crew.check(turn.turn_id)).reply == "at once"
 

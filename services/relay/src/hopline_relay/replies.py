@@ -109,10 +109,10 @@ class Replies:
             )
         item = self._item(draft, outgoing, asked, travels=travels, limits=limits, now=now)
         seat = None
-        if asked.from_kind != "agent" and principal.kind == "agent" and (owed or draft.to_human):
-            # What was asked by a person is answered from where that is worked on.
-            at = turn if owed else serving
-            seat = seat_of(at) if at is not None else None
+        if owed and turn is not None and asked.from_kind != "agent" and principal.kind == "agent":
+            # What was asked by a person is answered from where that is worked on. Once it has been, or is
+            # cancelled, what is said beside it is held for nothing.
+            seat = seat_of(turn)
         owing = debt if owed else None
         return Ready(draft, item, outgoing, discharge, awaited, seat, asked, owing)
 

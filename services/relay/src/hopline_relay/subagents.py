@@ -88,6 +88,8 @@ class Subagents:
         found = await self._journal.read(
             lambda connection: reporting.find(connection, principal, at.session_id, at.turn_id)
         )
+        if found.canceled and not found.closed:
+            return pb.ReportToCallerResponse(cancel_reason="canceled")
         draft = _draft(
             principal, REPORT, text, at, payload=payload, message_id=found.message_id, closed=found.closed
         )

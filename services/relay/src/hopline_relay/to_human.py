@@ -27,7 +27,7 @@ from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.holds import Seat
 from hopline_relay.store.prompted import Prompted, answered_from
-from hopline_relay.store.schema import messages
+from hopline_relay.store.schema import debts, messages
 from hopline_relay.store.sql import Record
 from hopline_relay.store.turns import Ended
 
@@ -114,8 +114,9 @@ class ToHuman:
             book.lock(workspace_id)
             turn = queues.find(book.connection, {key}).get(key)
             asked = by_id(book.connection, messages, {message}).get(message)
+            owed = by_id(book.connection, debts, {key}, debts.c.turn_id).get(key)
             why = holds.reasons(book.connection, seat, book.now)
-            if not why or turn is None or asked is None:
+            if not why or turn is None or asked is None or owed is None or owed.state != "open":
                 return Reasons(), None
             before = holds.find(book.connection, key)
             if before is None:

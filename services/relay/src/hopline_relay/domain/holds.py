@@ -100,10 +100,9 @@ def wake_text(draft: str, prompter: str) -> str:
     """Return the note with which an agent is woken when nothing holds its answer any more."""
     if not draft:
         return (
-            f"Nothing that your answer to {prompter} waited for is open any more, and it is not written yet. "
-            "End this turn with it."
+            f"Nothing holds your answer to {prompter} now, and it is not written yet. End this turn with it."
         )
     return (
-        f"Nothing that your answer to {prompter} waited for is open any more. End this turn with the final "
-        f"answer; if you end it without one, your draft is sent as it is:\n\n{draft}"
+        f"Nothing holds your answer to {prompter} now. End this turn with the final answer; if you end it "
+        f"without one, your draft is sent as it is:\n\n{draft}"
     )

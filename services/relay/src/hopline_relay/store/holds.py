@@ -19,6 +19,7 @@ from hopline_relay.store import children, todos
 from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import grouped
 from hopline_relay.store.schema import QUEUED, deliveries, holds, messages, turns
+from hopline_relay.store.schema import children as child_rows
 from hopline_relay.store.sql import Record, Statement, insert
 
 Key = tuple[str, str]
@@ -67,6 +68,13 @@ _UNREAD = Statement(
         deliveries,
         and_(deliveries.c.workspace_id == turns.c.workspace_id, deliveries.c.message_id == _TASKS.c.id),
     )
+    .join(
+        child_rows,
+        and_(
+            child_rows.c.workspace_id == turns.c.workspace_id,
+            child_rows.c.session_id == deliveries.c.session_id,
+        ),
+    )
     .where(
         turns.c.workspace_id == bindparam("workspace"),
         turns.c.agent_id == bindparam("agent"),
@@ -74,6 +82,8 @@ _UNREAD = Statement(
         turns.c.session_id == bindparam("session"),
         turns.c.root_id == bindparam("root"),
         _TASKS.c.kind == TASK,
+        # Of the others nobody said that a report is wanted.
+        child_rows.c.fire_and_forget.is_(False),
     )
     .order_by(turns.c.ordinal)
     .limit(MOST)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hopline_rpc.errors import HoplineError
@@ -21,10 +21,14 @@ from hopline_relay.store.sql import Record
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The message that a report answers, if any; `closed`: an end of that exchange has been closed."""
+    """The message that a report answers, if any.
+
+    `closed`: an end of that exchange has been closed; `canceled`: its task was, and nobody wants it any more.
+    """
 
     message_id: str = ""
     closed: bool = False
+    canceled: bool = False
 
 
 NOTHING: Final = Reported()
@@ -42,7 +46,10 @@ def find(connection: Connection, principal: Principal, session_id: str, turn_id:
         return _reported(connection, principal.workspace_id, chosen.message_id)
     child = children.of_sessions(connection, {(principal.workspace_id, session_id)}) if session_id else {}
     for row in child.values():
-        return _reported(connection, principal.workspace_id, row.message_id)
+        key = (principal.workspace_id, row.turn_id)
+        task = queues.find(connection, {key}).get(key)
+        found = _reported(connection, principal.workspace_id, row.message_id)
+        return replace(found, canceled=task is not None and task.state == "canceled")
     asked = _only([row for row in runs if row.caused_by_kind == "agent"])
     return NOTHING if asked is None else _reported(connection, principal.workspace_id, asked.message_id)
 
