@@ -21,6 +21,8 @@ from tests.simulation.world import Member, World
 KEYS: Final = ("abe", "zoe")
 _KINDS: Final = ("inter_agent_message", "todo_added", "notify_scheduled", "notify_delivered", "system_prompt")
 _LATE_SECONDS: Final = 3.0
+# How often a hook says something itself.
+REACTS = 0.3
 
 
 async def install(world: World) -> dict[str, tuple[str, str]]:
@@ -76,7 +78,7 @@ class Plugins:
         self.most_generations = max(self.most_generations, generation)
         if method == "InterAgentMessage":
             self._did[f"hooks asked at generation {generation}"] += 1
-            if self._rng.random() < 0.3:
+            if self._rng.random() < REACTS:
                 await self._react(plugin.id, request)
         return self._verdict(method)
 

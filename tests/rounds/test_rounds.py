@@ -12,6 +12,7 @@ from hopline_relay import holding
 from hopline_relay.domain.handing import Standing
 from hopline_relay.store import debting
 
+from tests.rounds import plugins
 from tests.rounds.playing import play
 
 SEEDS, ROUNDS = 12, 8
@@ -46,6 +47,7 @@ def held_for_good(patch: pytest.MonkeyPatch) -> None:
 
 def hooks_without_a_fuse(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Standing, "is_withheld", lambda *_: False)
+    patch.setattr(plugins, "REACTS", 1.0)
 
 
 def debts_that_stay_open(patch: pytest.MonkeyPatch) -> None:
