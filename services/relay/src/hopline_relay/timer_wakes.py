@@ -46,6 +46,8 @@ class TimerWakes:
         self._shaped: dict[str, asyncio.Task[Shaped]] = {}
         # Agents whose timers were put off because they are paused.
         self._paused: set[tuple[str, str]] = set()
+        # One look at a time: what the last one took off the list is not asked about again.
+        self._one = asyncio.Lock()
         self.looking = Looking("timers", clock, self.look, lambda: journal.read(timers.next_due))
 
     async def agent_active(self, workspace_id: str, agent_id: str) -> None:
@@ -62,6 +64,10 @@ class TimerWakes:
 
     async def look(self) -> bool:
         """Fire whatever is due; False: something has to be tried again soon."""
+        async with self._one:
+            return await self._look()
+
+    async def _look(self) -> bool:
         done, last = True, None
         while True:
             now = self._clock.now()
