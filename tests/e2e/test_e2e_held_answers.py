@@ -8,7 +8,7 @@ from typing import Any
 
 from hopline_client import Turn
 
-from tests.support.mesh_process import Held, MeshProcess, Space, until
+from tests.support.mesh_process import HOPLINE, Held, MeshProcess, Space, until
 
 
 async def _crew(space: Space) -> Held:
@@ -44,7 +44,8 @@ async def _held(space: Space) -> Any:
 
 async def test_a_person_who_chats_waits_for_the_answer_and_is_told_what_it_waits_for(space: Space) -> None:
     gate = await _crew(space)
-    chatting = _chat(space)
+    words = ("chat", "lead", "go", "--workspace", space.name, "--data", str(space.mesh.data))
+    chatting = space.mesh.processes.start("chat", HOPLINE, *words)
     found = await _held(space)
     assert (found["draft"], [each["name"] for each in found["waiting_on"]]) == (
         "sub is looking into it",
@@ -55,10 +56,12 @@ async def test_a_person_who_chats_waits_for_the_answer_and_is_told_what_it_waits
     listed = await space.mesh.cli("sessions", "--agent", "lead", "--workspace", space.name)
     (session,) = [each for each in listed["sessions"] if each["id"] == found["session_id"]]
     assert session["held"] == {"waiting_on": ["sub"], "open_todos": 0}
+    await until(
+        lambda: f"hopline release {found['session_id']}" in chatting.said, "word of what is waited for"
+    )
     gate.go_on.set()
-    done = await chatting
-    assert (done.returncode, done.stdout) == (0, "sub says: look, answered at attempt 1\n")
-    assert f"hopline release {found['session_id']}" in done.stderr
+    assert await chatting.ended() == 0
+    assert chatting.said.endswith("sub says: look, answered at attempt 1\n")
 
 
 async def test_a_person_releases_a_draft_also_after_the_mesh_was_killed(

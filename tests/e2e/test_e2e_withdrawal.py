@@ -135,8 +135,8 @@ async def test_with_a_plugin_go_its_token_its_agents_their_workers_and_their_ses
     (own,) = (await plugin.plugins.ListPluginAgents(ListPluginAgentsRequest())).agents
     minted = await mesh.cli("token", "create", "--agent", own.slug, *words)
     seer = Agent(own.id, own.name, minted["token"], mesh.processes.folder / "none")
-    marker = mesh.processes.folder / "pid"
-    script = f"echo $$ > {marker}.new; mv {marker}.new {marker}; exec sleep 1000"
+    marker = mesh.processes.folder / "pid of seer"
+    script = f"echo $$ > '{marker}.new'; mv '{marker}.new' '{marker}'; exec sleep 1000"
     daemon = await space.attach(seer, "sh", "-c", script)
     asker = space.client(ada)
     waiting = asyncio.create_task(asker.ask(own.slug, "take your time"))

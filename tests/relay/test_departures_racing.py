@@ -57,16 +57,6 @@ async def _answer(mesh: RelayMesh, caller: Caller, thread_id: str) -> tuple[str,
     return message.body, message.deliveries[0].state
 
 
-async def test_an_answer_to_an_agent_that_is_gone_is_kept_and_waits_for_nobody(mesh: RelayMesh) -> None:
-    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
-    worker = await mesh.worker(bob)
-    view = await ada.ask(bob)
-    start = await worker.next()
-    await mesh.delete(ada)
-    await worker.end(start, answer="so it is")
-    assert await _answer(mesh, bob, view.thread_id) == ("so it is", pb.DELIVERY_STATE_WITHDRAWN)
-
-
 async def test_an_answer_that_its_askers_departure_overtakes_waits_for_nobody(mesh: RelayMesh) -> None:
     ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
     worker = await mesh.worker(bob)

@@ -95,8 +95,9 @@ async def test_a_prompt_of_another_root_is_held_for_the_sessions_todos_too(mesh:
     desk = await at_work(mesh)
     crew, first = _crew(desk), desk.turn
     (todo,) = await desk.note("read")
-    await desk.worker.end(first, "one")
+    # It waits there already: the todos wake the session only where nothing else does.
     second = await crew.prompted_only(desk.session)
+    await desk.worker.end(first, "one")
     held = await crew.lead.next()
     await desk.worker.end(held, "two")
     assert [hold.draft for hold in await crew.held()] == ["two", "one"]

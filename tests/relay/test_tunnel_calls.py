@@ -145,7 +145,7 @@ async def test_a_call_that_is_repeated_while_it_is_served_is_served_once(mesh: F
     await worker.beat()
     answer.set_result(completed("so"))
     await result(worker)
-    assert len(mesh.handlers.calls) == 1
+    assert (len(mesh.handlers.calls), mesh.handlers.repeats) == (1, 1)
 
 
 @pytest.mark.parametrize(("more", "refused"), [(-1, 0), (0, 0), (1, 1)])

@@ -242,6 +242,12 @@ class FakeHandlers:
         self.handed_back: list[str] = []
         self.gates: dict[str, asyncio.Event] = {}
         self.refusals: dict[str, HoplineError] = {}
+        self.repeats = 0
+        # What the relay has in parts is all here.
+        self.delegation = self.todos = self.timers = self
+
+    def repeated(self) -> None:
+        self.repeats += 1
 
     async def _note(self, method: str, principal: Principal, request: Any, turn_id: str) -> None:
         self.calls.append((method, principal.name, request, turn_id))
