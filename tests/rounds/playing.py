@@ -26,30 +26,15 @@ from tests.rounds.checks import Checks
 from tests.rounds.crew import Crew
 from tests.rounds.plugins import KEYS, Plugins
 from tests.simulation.quotas import Violation
-from tests.simulation.running import Outcome
+from tests.simulation.running import MIDNIGHT, ROOT, Errors, Outcome
 from tests.simulation.story import Story
 from tests.simulation.virtual import VirtualLoop
 from tests.simulation.workers import Worker
 from tests.simulation.world import Member, World, copied
 
-_DAY: Final = 86_400.0
-_MIDNIGHT: Final = 1_767_225_600.0 + 3 * _DAY
 _STEPS: Final = (5, 60)
-ROOT: Final = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
-# So many looks of an hour until everything must have come to rest, whatever was lost on the way.
+# So many looks of some minutes until everything must have come to rest, whatever was lost on the way.
 _RESTS: Final = 40
-
-
-class _Errors(logging.Handler):
-    """Collects what the mesh logs as errors: nothing is broken here, so nothing may be."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.found: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record."""
-        self.found.append(logging.Formatter().format(record))
 
 
 class Rounds:
@@ -62,7 +47,7 @@ class Rounds:
         self.loop = loop
         self.outcome = Outcome(seed)
         self.story = Story()
-        self.errors = _Errors()
+        self.errors = Errors()
         self.crew = Crew(self.rng, self.story)
         self.made: Made = {}
         self.world: World
@@ -106,7 +91,7 @@ class Rounds:
     async def _open(self, folder: Path, made: Made) -> None:
         rng = self.rng
         self.made = dict(made)
-        self.world = World(folder, self.loop, random.Random(rng.random()), _MIDNIGHT, rng.getrandbits(32))
+        self.world = World(folder, self.loop, random.Random(rng.random()), MIDNIGHT, rng.getrandbits(32))
         await self.world.open()
         self.checks = Checks(self.world.quotas)
         self.person = Member(self.world, "the person", "", self.world.admin.token, "default")

@@ -28,10 +28,10 @@ from tests.simulation.virtual import VirtualLoop
 from tests.simulation.world import Member, World, copied, prepare
 
 _DAY = 86_400.0
-_MIDNIGHT = 1_767_225_600.0 + 3 * _DAY  # UTC, some days after the folder was prepared
+MIDNIGHT = 1_767_225_600.0 + 3 * _DAY  # UTC, some days after the folder was prepared
 # Before and after a long silence time passes timer by timer, or every call would end at its deadline.
 _GENTLE = 0.3
-_ROOT = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
+ROOT = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Outcome:
     digest: str = ""
 
 
-class _Errors(logging.Handler):
+class Errors(logging.Handler):
     """Collects what the mesh logs as errors: in a simulation nothing is broken, so nothing may be."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Simulation:
         self.steps = steps
         self.loop = loop
         self.outcome = Outcome(seed)
-        self.errors = _Errors()
+        self.errors = Errors()
         self.world: World
         self.actions: Actions
         self.changes: Changes
@@ -100,7 +100,7 @@ class Simulation:
 
     async def _open(self, folder: Path, cast: dict[str, tuple[str, str]]) -> None:
         rng = self.rng
-        wall = _MIDNIGHT + rng.choice((-rng.random() * 3600, rng.random() * _DAY)) - self.loop.time()
+        wall = MIDNIGHT + rng.choice((-rng.random() * 3600, rng.random() * _DAY)) - self.loop.time()
         self.world = World(folder, self.loop, random.Random(rng.random()), wall, rng.getrandbits(32))
         await self.world.open()
         *members, stranger = [Member(self.world, name, *made) for name, made in cast.items()]
@@ -334,7 +334,7 @@ class Simulation:
 @cache
 def _template() -> tuple[Path, dict[str, tuple[str, str]]]:
     """Prepare a folder once for each process."""
-    folder = Path(tempfile.mkdtemp(prefix="hopline-cast-", dir=_ROOT))
+    folder = Path(tempfile.mkdtemp(prefix="hopline-cast-", dir=ROOT))
     # Not atexit, which workers of a pool end without.
     Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=1)
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
