@@ -56,6 +56,10 @@ async def test_a_person_who_chats_waits_for_the_answer_and_is_told_what_it_waits
     listed = await space.mesh.cli("sessions", "--agent", "lead", "--workspace", space.name)
     (session,) = [each for each in listed["sessions"] if each["id"] == found["session_id"]]
     assert session["held"] == {"waiting_on": ["sub"], "open_todos": 0}
+    one = await asyncio.to_thread(
+        space.mesh.hopline, "session", found["session_id"], "--workspace", space.name
+    )
+    assert "held for reports of sub" in one.stdout
     await until(
         lambda: f"hopline release {found['session_id']}" in chatting.said, "word of what is waited for"
     )
@@ -80,3 +84,19 @@ async def test_a_person_releases_a_draft_also_after_the_mesh_was_killed(
     assert (released["status"], released["reply"]) == ("completed", "sub is looking into it")
     assert await own_mesh.cli(*words) == released
     assert (await own_mesh.cli("held", "--workspace", own_space.name))["held"] == []
+
+
+async def test_a_person_whose_mesh_goes_away_in_a_chat_is_told_how_to_look_again(
+    own_mesh: MeshProcess, own_space: Space
+) -> None:
+    await _crew(own_space)
+    words = ("chat", "lead", "go", "--workspace", own_space.name, "--data", str(own_mesh.data))
+    chatting = own_mesh.processes.start("chat", HOPLINE, *words)
+    found = await _held(own_space)
+    await until(lambda: "hopline release" in chatting.said, "word of what is waited for")
+    own_mesh.kill()
+    assert await chatting.ended() != 0
+    assert f"look again: hopline sessions {found['session_id']}" in chatting.said
+    await own_mesh.restart()
+    shown = await own_mesh.cli("sessions", found["session_id"], "--workspace", own_space.name)
+    assert shown["entries"]

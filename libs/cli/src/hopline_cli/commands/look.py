@@ -10,6 +10,7 @@ import typer
 from hopline_cli.output import Json, Output
 from hopline_cli.times import Since, set_times
 from hopline_cli.verbs import Cursor, Limit, command
+from hopline_cli.words import held_for
 
 if TYPE_CHECKING:
     from hopline_cli.mesh import Mesh
@@ -182,6 +183,8 @@ async def session(
         part for part in (opener["kind"], opener["name"], opener["session_id"] or "") if part
     )
     shown["child"] = _child_line(found["child"]) if found["child"] else None
+    if "held" in found:
+        shown["held"] = held_for(found["held"])
     out.fields(found, shown)
 
 

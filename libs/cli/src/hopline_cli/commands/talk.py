@@ -81,8 +81,15 @@ async def _converse(
     while turn.status in going and (left is None or left > most):
         said = _say_held(out, turn, said)
         left = None if left is None else left - most
-        step = most if left is None else min(left, most)
-        turn = (await mesh.messages.Check(pb.CheckRequest(turn_id=turn.turn_id, wait_seconds=step))).turn
+        request = pb.CheckRequest(
+            turn_id=turn.turn_id, wait_seconds=most if left is None else min(left, most)
+        )
+        try:
+            turn = (await mesh.messages.Check(request)).turn
+        except BaseException:
+            # A mesh that went away, or Ctrl-C: it is the look that ends, not the turn.
+            note(f"turn {turn.turn_id} goes on; look again: hopline sessions {turn.session_id}")
+            raise
     found = shapes.turn_view(turn)
     if out.as_json:
         out.json(found)
