@@ -6,7 +6,7 @@ RUN := $(UV) run --frozen --quiet
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test simulate rounds fuzz up lint format bench proto
+.PHONY: help setup demo test simulate rounds fuzz up lint format bench wheels proto
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ format: setup ## Let ruff format the code
 
 bench: setup ## Measure the mesh beside its floors (FULL=1, PEERS=1: more rows; ROWS=a,b: only these)
 	@$(PY) -m tests.bench.run
+
+wheels: setup ## Build a wheel of every part into dist/ (hopline itself pins them all)
+	@$(UV) build --quiet --all-packages --wheel --clear --out-dir dist
 
 proto: $(filter .uv/bin/uv,$(UV)) ## Generate the contracts again
 	@$(UV) sync --frozen --quiet --reinstall-package hopline-contracts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from typing import Annotated
 
 import typer
 from typer.exceptions import Abort, TyperException
@@ -45,6 +46,25 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # hardly ever asked: not read at every start
+
+        print(f"hopline {version('hopline-cli')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _whole(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.add_typer(run.app)
 app.add_typer(manage.workspace, name="workspace")
 app.add_typer(manage.user, name="user")
