@@ -199,3 +199,43 @@ async def wired(request: pytest.FixtureRequest, contract: Contract) -> AsyncIter
 async def within(awaitable: Awaitable[Any], seconds: float = 10.0) -> Any:
     """Await what must come soon; a test that would hang fails instead."""
     return await asyncio.wait_for(asyncio.ensure_future(awaitable), seconds)
+
+
+class World:
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+        self.clock = ManualClock()
+        self.registry = Registry(self.clock)
+        self.is_ready = True
+        self.servers: list[Server] = []
+
+    def server(self, servicer: EchoServicer | None = None, **options: Any) -> Server:
+        server = Server(
+            "echo",
+            authenticator=self.registry.authenticator,
+            clock=self.clock,
+            ids=seeded_ids(self.clock, 1),
+            ready=self.ready,
+            **options,
+        )
+        server.add(self.contract.grpc.add_EchoServiceServicer_to_server, servicer or EchoServicer())
+        self.servers.append(server)
+        return server
+
+    async def ready(self) -> bool:
+        return self.is_ready
+
+    async def call(self, address: str, **dialing: Any) -> str:
+        credential = bearer(self.registry.assertion())
+        async with dial(address, credentials=credential, **dialing) as channel:
+            stub = self.contract.grpc.EchoServiceStub(channel)
+            answer = await within(stub.Echo(self.contract.note("hi"), timeout=5))
+            return str(answer.text)
+
+
+@pytest.fixture
+async def world(contract: Contract) -> AsyncIterator[World]:
+    made = World(contract)
+    yield made
+    for server in made.servers:
+        await server.stop()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
-import ipaddress
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,63 +11,18 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from hopline_rpc.channels import bearer, dial
-from hopline_rpc.clock import ManualClock
 from hopline_rpc.errors import HoplineError
-from hopline_rpc.ids import seeded_ids
-from hopline_rpc.serving import PortInUseError, Server
+from hopline_rpc.serving import PortInUseError
 from hopline_rpc.tls import TlsSettings, host_of, is_local
 
-from tests.rpc.conftest import Contract, EchoServicer, Registry, within
+from tests.rpc.conftest import EchoServicer, World, within
+from tests.support.certificates import Authority
 
 SERVICE = "hopline.test.v1.EchoService"
-
-
-class World:
-    def __init__(self, contract: Contract) -> None:
-        self.contract = contract
-        self.clock = ManualClock()
-        self.registry = Registry(self.clock)
-        self.is_ready = True
-        self.servers: list[Server] = []
-
-    def server(self, servicer: EchoServicer | None = None, **options: Any) -> Server:
-        server = Server(
-            "echo",
-            authenticator=self.registry.authenticator,
-            clock=self.clock,
-            ids=seeded_ids(self.clock, 1),
-            ready=self.ready,
-            **options,
-        )
-        server.add(self.contract.grpc.add_EchoServiceServicer_to_server, servicer or EchoServicer())
-        self.servers.append(server)
-        return server
-
-    async def ready(self) -> bool:
-        return self.is_ready
-
-    async def call(self, address: str, **dialing: Any) -> str:
-        credential = bearer(self.registry.assertion())
-        async with dial(address, credentials=credential, **dialing) as channel:
-            stub = self.contract.grpc.EchoServiceStub(channel)
-            answer = await within(stub.Echo(self.contract.note("hi"), timeout=5))
-            return str(answer.text)
-
-
-@pytest.fixture
-async def world(contract: Contract) -> AsyncIterator[World]:
-    made = World(contract)
-    yield made
-    for server in made.servers:
-        await server.stop()
 
 
 async def status(channel: grpc.aio.Channel, service: str = "") -> int:
@@ -336,47 +289,6 @@ async def test_a_client_that_does_not_read_is_sent_away_once_it_reads(world: Wor
 # --- TLS -----------------------------------------------------------------------------------------
 
 
-class Authority:
-    """A CA of the test's own."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.folder = folder
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self.ca = folder / f"{name}-ca.pem"
-        self.ca.write_bytes(self._sign(self.name, self.key.public_key(), ca=True))
-
-    def issue(self, name: str) -> tuple[Path, Path]:
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        cert, private = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        cert.write_bytes(self._sign(subject, key.public_key(), ca=False))
-        private.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
-        return cert, private
-
-    def _sign(self, subject: x509.Name, public: Any, *, ca: bool) -> bytes:
-        now = datetime.datetime.now(datetime.UTC)
-        alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self.name)
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-            .add_extension(alternative, critical=False)
-        )
-        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-
 async def test_tls_protects_a_port(world: World, tmp_path: Path) -> None:
     authority = Authority(tmp_path, "ours")
     cert, key = authority.issue("server")
@@ -410,5 +322,5 @@ async def test_a_missing_tls_file_is_named(world: World, tmp_path: Path) -> None
 async def test_tls_files_that_do_not_fit_are_named_as_the_cause(world: World, tmp_path: Path) -> None:
     nonsense = tmp_path / "nonsense.pem"
     nonsense.write_text("nonsense")
-    with pytest.raises(HoplineError, match="these TLS files"):
+    with pytest.raises(HoplineError, match=r"nonsense\.pem does not hold certificates in PEM"):
         await world.server(tls=TlsSettings(nonsense, nonsense)).start("127.0.0.1:0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +21,8 @@ class ServedMesh(MeshProcess):
     def __init__(self, started: Processes, name: str = "data", env: Mapping[str, str] | None = None) -> None:
         super().__init__(started, name, env)
         self.running: dict[str, Process] = {}
+        # How its HTTPS is spoken to, where it has TLS.
+        self.https: ssl.SSLContext | None = None
         self._addresses: dict[str, str] = {}
 
     def start(self) -> None:
@@ -42,7 +45,7 @@ class ServedMesh(MeshProcess):
         env = {f"HOPLINE_{each.upper()}": address for each, address in self._addresses.items()}
         env |= self._env or {}
         env["HOPLINE_SERVICE_TOKEN_FILE"] = str(self.token_of(name))
-        bind = self._addresses.get(name, "127.0.0.1:0").removeprefix("http://")
+        bind = self._addresses.get(name, "127.0.0.1:0").rpartition("/")[2]
         words = ("serve", name, "--data", str(self.data), "--bind", bind)
         process = self.running[name] = self.processes.start(name, HOPLINE, *words, env=env)
         ends = time.monotonic() + SECONDS
@@ -64,7 +67,8 @@ class ServedMesh(MeshProcess):
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.endpoints['gateway']}/readyz", timeout=5) as answer:
+            url = f"{self.endpoints['gateway']}/readyz"
+            with urllib.request.urlopen(url, timeout=5, context=self.https) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

@@ -136,7 +136,10 @@ def _advised(error: HoplineError) -> HoplineError:
     from hopline_rpc.errors import HoplineError
 
     if error.reason == "unavailable" and error.message == "the service cannot be reached just now":
-        text = "the mesh does not answer: start it with `hopline up`, or check HOPLINE_URL"
+        text = (
+            "the mesh does not answer: start it with `hopline up`, or check HOPLINE_URL,"
+            " and HOPLINE_TLS_* where it speaks TLS"
+        )
         return HoplineError(error.reason, text, details=error.details, retry_after=error.retry_after)
     if error.reason == "unauthenticated":
         text = f"{error.message}: the token may be revoked or expired (`hopline token create` makes another)"

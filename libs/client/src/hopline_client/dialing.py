@@ -31,7 +31,11 @@ def dialer(tls: TlsSettings | None = None, *, insecure: bool = False) -> Dial:
         # A proxy from the environment cannot reach our loopback.
         options = (*_OPTIONS, ("grpc.enable_http_proxy", 0)) if is_local(target) else _OPTIONS
         if tls:
-            return grpc.aio.secure_channel(target, tls.channel_credentials(), options)
+            from hopline_rpc.certificates import (
+                RenewingChannel,  # most channels are loopback ones without TLS
+            )
+
+            return RenewingChannel(target, tls, options)
         return grpc.aio.insecure_channel(target, options)
 
     return dial

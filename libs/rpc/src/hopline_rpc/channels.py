@@ -53,8 +53,12 @@ def dial(
 ) -> ClientChannel:
     """Open a channel to `host:port` or `unix:/path`; refuses plain text over a network."""
     require_safe(target, tls, insecure=insecure, what="the address")
+    channel: grpc.aio.Channel
     if tls:
-        channel = grpc.aio.secure_channel(target, tls.channel_credentials(), CHANNEL_OPTIONS)
+        # Imported by those who use it: most channels are loopback ones without TLS.
+        from hopline_rpc.certificates import RenewingChannel
+
+        channel = RenewingChannel(target, tls, CHANNEL_OPTIONS)
     else:
         channel = grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
     return ClientChannel(channel, credentials)

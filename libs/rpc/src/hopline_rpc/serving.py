@@ -141,7 +141,10 @@ class Server:
         mask = os.umask(0o177) if unix else None
         try:
             if self._tls:
-                port = server.add_secure_port(bind, self._tls.server_credentials())
+                # Imported by those who use it: most ports are loopback ones without TLS.
+                from hopline_rpc.certificates import server_credentials
+
+                port = server.add_secure_port(bind, server_credentials(self._tls))
             else:
                 port = server.add_insecure_port(bind)
         except RuntimeError as error:

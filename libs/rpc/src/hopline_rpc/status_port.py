@@ -12,10 +12,10 @@ import errno
 import json
 import logging
 import socket
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hopline_rpc.certificates import server_context
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.serving import PortInUseError
 from hopline_rpc.tls import TlsSettings, host_of, is_local, require_safe
@@ -76,7 +76,12 @@ class StatusPort:
         self._only_local = is_local(bind)
         try:
             self._server = await asyncio.start_server(
-                self._connected, host, int(port), ssl=_server_context(self._tls), limit=_READ, backlog=16
+                self._connected,
+                host,
+                int(port),
+                ssl=server_context(self._tls) if self._tls else None,
+                limit=_READ,
+                backlog=16,
             )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -188,20 +193,3 @@ def _written(connection: h11.Connection, answer: Answer, *, with_body: bool) -> 
     sent = connection.send(head) or b""
     body = connection.send(h11.Data(answer.body)) or b"" if with_body else b""
     return sent + body + (connection.send(h11.EndOfMessage()) or b"")
-
-
-def _server_context(tls: TlsSettings | None) -> ssl.SSLContext | None:
-    """Return how TLS is spoken; with a CA only those whom it knows are let in, as on every port."""
-    if tls is None:
-        return None
-    if tls.cert is None or tls.key is None:
-        raise HoplineError("failed_precondition", "TLS needs both a certificate and its key")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(tls.cert, tls.key)
-        if tls.ca is not None:
-            context.load_verify_locations(tls.ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except OSError as error:
-        raise HoplineError("failed_precondition", f"the TLS files cannot be used: {error}") from None
-    return context

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import grpc
-
 from hopline_rpc.errors import HoplineError
 
 _LOCAL_SCHEMES: Final = ("unix:", "unix-abstract:")
@@ -28,32 +26,6 @@ class TlsSettings:
 
     def __bool__(self) -> bool:
         return self.cert is not None or self.ca is not None
-
-    def server_credentials(self) -> grpc.ServerCredentials:
-        """Read the files for a server."""
-        if self.cert is None or self.key is None:
-            raise HoplineError("failed_precondition", "TLS needs both a certificate and its key")
-        chain = (_read(self.key, "TLS key"), _read(self.cert, "TLS certificate"))
-        ca = _read(self.ca, "TLS CA") if self.ca is not None else None
-        return grpc.ssl_server_credentials([chain], ca, require_client_auth=ca is not None)
-
-    def channel_credentials(self) -> grpc.ChannelCredentials:
-        """Read the files for a client."""
-        ca = _read(self.ca, "TLS CA") if self.ca is not None else None
-        if self.cert is None or self.key is None:
-            return grpc.ssl_channel_credentials(ca)
-        return grpc.ssl_channel_credentials(
-            ca, _read(self.key, "TLS key"), _read(self.cert, "TLS certificate")
-        )
-
-
-def _read(path: Path, what: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise HoplineError(
-            "failed_precondition", f"the {what} {path} cannot be read: {error.strerror}"
-        ) from error
 
 
 def is_local(address: str) -> bool:

@@ -7,11 +7,11 @@ import contextlib
 import errno
 import math
 import socket
-import ssl
 from collections.abc import Iterator
 from typing import Any, Final
 
 import uvicorn
+from hopline_rpc.certificates import server_context
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.serving import PortInUseError
 from hopline_rpc.tls import TlsSettings, host_of, require_safe
@@ -93,10 +93,7 @@ def _config(app: ASGIApp, settings: GatewaySettings, tls: TlsSettings) -> uvicor
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
         limit_concurrency=settings.max_connections,
-        ssl_certfile=tls.cert,
-        ssl_keyfile=tls.key,
-        ssl_ca_certs=str(tls.ca) if tls.ca is not None else None,
-        ssl_cert_reqs=ssl.CERT_REQUIRED if tls.ca is not None else ssl.CERT_NONE,
+        ssl_context_factory=(lambda *_: server_context(tls)) if tls else None,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
+from hopline_rpc.certificates import server_credentials
 from hopline_rpc.tls import TlsSettings, require_safe
 
 log = logging.getLogger("hopline.plugin")
@@ -64,7 +65,7 @@ class Endpoint:
         for add in self._services:
             add(server)
         if self._tls:
-            port = server.add_secure_port(address, self._tls.server_credentials())
+            port = server.add_secure_port(address, server_credentials(self._tls))
         else:
             port = server.add_insecure_port(address)
         await server.start()

@@ -26,6 +26,7 @@ import grpc.aio
 from hopline_rpc import telemetry
 from hopline_rpc.auth import AUTHORIZATION
 from hopline_rpc.calls import detach
+from hopline_rpc.certificates import channel_credentials
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.tls import TlsSettings
@@ -254,7 +255,7 @@ class PluginCalls:
             return grpc.aio.insecure_channel(target, _OPTIONS)
         host, _ = parts(endpoint)
         named = (("grpc.ssl_target_name_override", host), ("grpc.default_authority", host))
-        credentials = self._tls.channel_credentials() if self._tls else grpc.ssl_channel_credentials()
+        credentials = channel_credentials(self._tls) if self._tls else grpc.ssl_channel_credentials()
         return grpc.aio.secure_channel(target, credentials, (*_OPTIONS, *named))
 
     # --- keeping ----------------------------------------------------------------------------------
