@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock
 from hopline_rpc.metrics import Buckets, Family, Labels
-from hopline_rpc.otel import disabled, exporters
+from hopline_rpc.otel import disabled, exporters, over_http
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import (
@@ -94,6 +94,10 @@ def pushing(gather: Gather, resource: Labels, clock: Clock) -> Pushing | None:
 
 
 def _otlp() -> MetricExporter:
+    if over_http("METRICS"):
+        from opentelemetry.exporter.otlp.proto.http import metric_exporter as http
+
+        return http.OTLPMetricExporter()
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 
     return OTLPMetricExporter()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Final
+
+log = logging.getLogger("hopline.telemetry")
 
 _KNOWN: Final = frozenset({"otlp", "console", "prometheus", "none"})
 
@@ -25,3 +28,12 @@ def exporters(signal: str) -> list[str]:
         return [name.strip() for name in chosen.split(",") if name.strip() in _KNOWN]
     endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
     return ["otlp"] if any(os.environ.get(name) for name in endpoints) else []
+
+
+def over_http(signal: str) -> bool:
+    """Tell whether a signal goes to its collector in protobuf over HTTP instead of gRPC."""
+    names = (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    chosen = next((found for found in (os.environ.get(name, "").strip() for name in names) if found), "grpc")
+    if chosen not in {"grpc", "http/protobuf"}:
+        log.warning("%s: %s is not spoken here (grpc, http/protobuf); grpc it is", names[1], chosen)
+    return chosen == "http/protobuf"

@@ -198,6 +198,10 @@ def _processor(exporter: SpanExporter, *, batch: bool) -> SpanProcessor:
 
 
 def _otlp_exporter() -> SpanExporter:
+    if otel.over_http("TRACES"):
+        from opentelemetry.exporter.otlp.proto.http import trace_exporter as http
+
+        return http.OTLPSpanExporter()
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter()
