@@ -20,7 +20,7 @@ from tests.contract.walk import METHODS, Method
 from tests.opaque.hidden import FLEETING, HIDDEN, MANIFEST, NO_ID, Asker
 
 # What a field of this name refers to.
-_AGENTS = {"agent", "agent_ref", "agent_id", "agents", "to"}
+_AGENTS = {"actor", "agent", "agent_ref", "agent_id", "agents", "to"}
 _THINGS = {
     "session_id": "session_id",
     "caller_session_id": "session_id",

@@ -208,6 +208,11 @@ def relation_number(relation: Relation) -> visibility_pb2.Relation.ValueType:
     return visibility_pb2.Relation.Value(f"RELATION_{relation.upper()}")
 
 
+def role_number(role: int) -> identity_pb2.Role.ValueType:
+    """Write a role; none is the unset one."""
+    return identity_pb2.Role.Value(identity_pb2.Role.Name(role))  # type: ignore[arg-type]
+
+
 def user_record(workspace_id: str, user: identity_pb2.User) -> UserRecord:
     """Read a user."""
     return UserRecord(user.id, workspace_id, user.name, from_timestamp(user.created_at), user.has_webhook)

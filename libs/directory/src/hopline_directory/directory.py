@@ -119,6 +119,11 @@ class Directory:
         """Return a person by id."""
         return self._workspace(workspace_id).users.get(user_id)
 
+    def person(self, workspace_id: str, ref: str) -> UserRecord | None:
+        """Return the person that an id, else a name, means."""
+        users = self._workspace(workspace_id).users
+        return users.get(ref) or next((each for each in users.values() if each.name == ref), None)
+
     def agent(self, workspace_id: str, agent_id: str) -> AgentRecord | None:
         """Return an agent by id, a deleted one too (`deleted` is set)."""
         return self._workspace(workspace_id).agents.get(agent_id)
@@ -263,6 +268,17 @@ class Directory:
     def may_start_on(self, caller: Principal, agent_id: str) -> bool:
         """Tell whether the caller may start something on an agent right now."""
         return agent_id != caller.id and agent_id in self._startable(caller).ids
+
+    def reaches(self, agent: AgentRecord, other: AgentRecord) -> bool:
+        """Tell whether an agent may start something on another one right now: for people who look at both."""
+        workspace = self._workspace(agent.workspace_id)
+        return (
+            agent.id != other.id
+            and agent.kind != "receive_only"
+            and not rules.why_inactive(agent)
+            and not rules.why_inactive(other)
+            and _why_unknown(workspace, agent, other) is None
+        )
 
     def resolve_for_person(self, user: Principal, ref: str, role: int) -> AgentRecord:
         """Return the agent that `ref` means among those on which a person holds `role` or more.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 
 from hopline.registry.v1.agent_pb2 import CreateAgentRequest
 from hopline_directory import ADMIN, OPERATOR, VIEWER, AgentRecord, View
@@ -54,6 +56,28 @@ class Agents:
     def visible(self, caller: Principal) -> View:
         """Return the agents on which the caller holds at least `viewer`."""
         return self._core.directory.for_person(caller, VIEWER)
+
+    def role_on(self, caller: Principal, agent: AgentRecord) -> int:
+        """Return the caller's role on an agent."""
+        return self._core.directory.role_on_agent(caller.id, agent)
+
+    def reach(
+        self, caller: Principal, ref: str, after: str, limit: int, *, callers: bool
+    ) -> tuple[list[AgentRecord], bool]:
+        """Return who may start something on an agent, or on whom it may, behind the slug `after`.
+
+        Of those on which the caller holds at least `viewer`; and whether more follow.
+        """
+        directory = self._core.directory
+        agent, others = self.get(caller, ref), self.visible(caller).ordered
+        start = bisect_right(others, after, key=lambda each: each.slug)
+        found = (
+            each
+            for each in others[start:]
+            if (directory.reaches(each, agent) if callers else directory.reaches(agent, each))
+        )
+        page = list(islice(found, limit + 1))
+        return page[:limit], len(page) > limit
 
     def plugin_name(self, agent: AgentRecord) -> str:
         """Return the name of the plugin that an agent comes from; empty for one that a person made."""

@@ -123,7 +123,9 @@ class Registry:
         server.add(add_WorkspaceServiceServicer_to_server, WorkspaceServicer(Workspaces(core), pager))
         server.add(
             add_IdentityServiceServicer_to_server,
-            IdentityServicer(self._identity, self._keys, People(core), self._tokens, webhooks, pager),
+            IdentityServicer(
+                self._identity, self._keys, People(core), self._tokens, webhooks, core.directory, pager
+            ),
         )
         server.add(add_AgentServiceServicer_to_server, AgentServicer(Agents(core), webhooks, pager))
         server.add(add_CrewServiceServicer_to_server, CrewServicer(Crews(core), pager))

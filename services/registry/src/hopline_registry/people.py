@@ -89,13 +89,24 @@ class People:
 
         await self._core.write(caller, op)
 
-    async def roles(self, caller: Principal, after: tuple[str, str], limit: int) -> tuple[list[Grant], bool]:
+    async def roles(
+        self,
+        caller: Principal,
+        after: tuple[str, str],
+        limit: int,
+        agent_ref: str = "",
+        user_ref: str = "",
+    ) -> tuple[list[Grant], bool]:
         """Return roles, and whether more follow; those on agents that the caller may not see are left out."""
 
         def look(tx: Tx) -> tuple[list[Grant], bool]:
             access = AgentAccess(tx)
+            agent_id = access.agent(agent_ref, VIEWER).id if agent_ref else None
+            user_id = user_for(tx, user_ref).id if user_ref else None
             return filtered(
-                lambda position, count: rows.grants_after(tx.conn, caller.workspace_id, position, count),
+                lambda position, count: rows.grants_after(
+                    tx.conn, caller.workspace_id, position, count, user_id, agent_id
+                ),
                 lambda grant: not grant.agent_id or access.role_on_id(grant.agent_id) >= VIEWER,
                 lambda grant: (grant.user_id, grant.agent_id),
                 after,

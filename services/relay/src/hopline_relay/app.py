@@ -14,6 +14,7 @@ from hopline.relay.v1.dead_letter_pb2_grpc import add_DeadLetterServiceServicer_
 from hopline.relay.v1.delegation_pb2_grpc import add_DelegationServiceServicer_to_server
 from hopline.relay.v1.draft_pb2_grpc import add_DraftServiceServicer_to_server
 from hopline.relay.v1.escalation_pb2_grpc import add_EscalationServiceServicer_to_server
+from hopline.relay.v1.hook_state_pb2_grpc import add_HookStateServiceServicer_to_server
 from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_server
 from hopline.relay.v1.plugin_session_pb2_grpc import add_PluginSessionServiceServicer_to_server
 from hopline.relay.v1.plugin_tool_pb2_grpc import add_PluginToolServiceServicer_to_server
@@ -102,6 +103,7 @@ from hopline_relay.servicers.dead_letters import DeadLetterServicer
 from hopline_relay.servicers.delegations import DelegationHandlers, DelegationServicer
 from hopline_relay.servicers.drafts import DraftServicer
 from hopline_relay.servicers.escalations import EscalationServicer
+from hopline_relay.servicers.hook_states import HookStateServicer
 from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
 from hopline_relay.servicers.plugin_sessions import PluginSessionServicer
 from hopline_relay.servicers.plugin_tools import PluginToolServicer
@@ -449,6 +451,8 @@ class Relay:
         webhooks = Webhooks(journal, directory, views, pager, ids, clock, _webhook_secret)
         arrivals = Arrivals(journal, directory, asks, clock)
         self.server.add(add_WebhookServiceServicer_to_server, WebhookServicer(webhooks, arrivals))
+        states = HookStateServicer(self.hooks, directory, clock)
+        self.server.add(add_HookStateServiceServicer_to_server, states)
 
     def _add_plugins(self, ids: IdMaker) -> None:
         contributed = Contributed(

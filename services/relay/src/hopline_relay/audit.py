@@ -48,6 +48,7 @@ class Audit:
             from_timestamp(since) if request.HasField("from") else 0.0,
             from_timestamp(request.to) if request.HasField("to") else 0.0,
             request.thread_id,
+            self._actor(principal, request.actor),
         )
         query = (
             "audit",
@@ -60,6 +61,7 @@ class Audit:
             wanted.until,
             request.after_seq,
             request.descending,
+            request.actor,
         )
         position = self._pager.position(query, request.page_token)
         seen = int(position[0]) if position and isinstance(position[0], int) else None
@@ -117,6 +119,13 @@ class Audit:
         if self._directory.workspace_role(principal.workspace_id, principal.id) >= ADMIN:
             return None
         return tuple(agent.id for agent in self._directory.for_person(principal, VIEWER).ordered)
+
+    def _actor(self, principal: Principal, ref: str) -> str:
+        """Return the id of the person or the agent whose acts the reader wants; empty for everybody's."""
+        person = self._directory.person(principal.workspace_id, ref) if ref else None
+        if person is not None:
+            return person.id
+        return self._directory.resolve_for_person(principal, ref, VIEWER).id if ref else ""
 
     def _grown(self, workspaces: list[str]) -> None:
         for news, workspace_id in self._watching.items():

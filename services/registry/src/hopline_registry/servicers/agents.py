@@ -10,7 +10,7 @@ from typing import Any
 from hopline.registry.v1 import agent_pb2 as pb
 from hopline.registry.v1.agent_pb2_grpc import AgentServiceServicer
 from hopline_directory import AgentRecord
-from hopline_directory.convert import agent_message, agent_record
+from hopline_directory.convert import agent_message, agent_record, role_number
 from hopline_rpc.auth import current_principal
 from hopline_rpc.errors import invalid
 from hopline_rpc.paging import Pager, fit, page_size
@@ -36,7 +36,10 @@ class AgentServicer(AgentServiceServicer):
         return pb.CreateAgentResponse(agent=self._shown(agent), token=token)
 
     async def GetAgent(self, request: pb.GetAgentRequest, context: Any) -> pb.GetAgentResponse:
-        return pb.GetAgentResponse(agent=self._shown(self._agents.get(current_principal(), request.agent)))
+        caller = current_principal()
+        agent = self._agents.get(caller, request.agent)
+        role = role_number(self._agents.role_on(caller, agent))
+        return pb.GetAgentResponse(agent=self._shown(agent), role=role)
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Any) -> pb.ListAgentsResponse:
         caller = current_principal()
@@ -49,6 +52,18 @@ class AgentServicer(AgentServiceServicer):
         more = start + len(page) < len(visible)
         return pb.ListAgentsResponse(
             agents=page, next_page_token=self._pager.token(query, [page[-1].slug]) if more else ""
+        )
+
+    async def ListReach(self, request: pb.ListReachRequest, context: Any) -> pb.ListReachResponse:
+        caller = current_principal()
+        query = ["reach", caller.workspace_id, caller.id, request.agent, int(request.direction)]
+        (after,) = self._pager.position(query, request.page_token) or [""]
+        size = page_size(request.page_size)
+        callers = request.direction == pb.REACH_DIRECTION_CALLERS
+        page, more = self._agents.reach(caller, request.agent, str(after), size, callers=callers)
+        return pb.ListReachResponse(
+            agents=[pb.ReachAgent(id=each.id, slug=each.slug, name=each.name) for each in page],
+            next_page_token=self._pager.token(query, [page[-1].slug]) if more else "",
         )
 
     async def UpdateAgent(self, request: pb.UpdateAgentRequest, context: Any) -> pb.UpdateAgentResponse:

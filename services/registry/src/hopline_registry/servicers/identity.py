@@ -9,14 +9,18 @@ from typing import Any
 from hopline.common.v1.options_pb2 import PrincipalKind
 from hopline.registry.v1 import identity_pb2 as pb
 from hopline.registry.v1.identity_pb2_grpc import IdentityServiceServicer
+from hopline_directory import Directory
 from hopline_directory.convert import user_message
 from hopline_rpc.auth import current_principal
 from hopline_rpc.clock import to_timestamp
 from hopline_rpc.paging import Pager, page_size
+from hopline_rpc.principals import Principal
 
 from hopline_registry import people, tokens
+from hopline_registry.domain.tokens import TokenRecord
 from hopline_registry.identity import Identity
 from hopline_registry.keys import Keys
+from hopline_registry.store.people import Grant
 from hopline_registry.webhooks import Webhooks
 
 
@@ -30,6 +34,7 @@ class IdentityServicer(IdentityServiceServicer):
         folk: people.People,
         credentials: tokens.Tokens,
         hooks: Webhooks,
+        directory: Directory,
         pager: Pager,
     ) -> None:
         self._identity = identity
@@ -37,6 +42,7 @@ class IdentityServicer(IdentityServiceServicer):
         self._people = folk
         self._tokens = credentials
         self._webhooks = hooks
+        self._directory = directory
         self._pager = pager
 
     async def Authenticate(self, request: pb.AuthenticateRequest, context: Any) -> pb.AuthenticateResponse:
@@ -87,7 +93,7 @@ class IdentityServicer(IdentityServiceServicer):
 
     async def GrantRole(self, request: pb.GrantRoleRequest, context: Any) -> pb.GrantRoleResponse:
         grant = await self._people.grant(current_principal(), request.user, request.agent, int(request.role))
-        return pb.GrantRoleResponse(grant=people.message(grant))
+        return pb.GrantRoleResponse(grant=self._named(current_principal(), grant))
 
     async def RevokeRole(self, request: pb.RevokeRoleRequest, context: Any) -> pb.RevokeRoleResponse:
         await self._people.revoke(current_principal(), request.user, request.agent, int(request.role))
@@ -95,18 +101,19 @@ class IdentityServicer(IdentityServiceServicer):
 
     async def ListRoles(self, request: pb.ListRolesRequest, context: Any) -> pb.ListRolesResponse:
         caller = current_principal()
-        query = ["roles", caller.workspace_id, caller.id]
+        query = ["roles", caller.workspace_id, caller.id, request.agent, request.user]
         user_id, agent_id = self._pager.position(query, request.page_token) or ["", ""]
         after = (str(user_id), str(agent_id))
-        page, more = await self._people.roles(caller, after, page_size(request.page_size))
+        size = page_size(request.page_size)
+        page, more = await self._people.roles(caller, after, size, request.agent, request.user)
         return pb.ListRolesResponse(
-            grants=[people.message(grant) for grant in page],
+            grants=[self._named(caller, grant) for grant in page],
             next_page_token=self._pager.token(query, page[-1][:2]) if more else "",
         )
 
     async def CreateToken(self, request: pb.CreateTokenRequest, context: Any) -> pb.CreateTokenResponse:
         token, secret = await self._tokens.create(current_principal(), request)
-        return pb.CreateTokenResponse(info=tokens.message(token), token=secret)
+        return pb.CreateTokenResponse(info=self._of_whom(token), token=secret)
 
     async def ListTokens(self, request: pb.ListTokensRequest, context: Any) -> pb.ListTokensResponse:
         caller = current_principal()
@@ -116,10 +123,39 @@ class IdentityServicer(IdentityServiceServicer):
         page, more = await self._tokens.list(caller, request.agent, after, page_size(request.page_size))
         last = [page[-1].workspace_id, page[-1].id] if page else []
         return pb.ListTokensResponse(
-            tokens=[tokens.message(token) for token in page],
+            tokens=[self._of_whom(token) for token in page],
             next_page_token=self._pager.token(query, last) if more else "",
         )
 
     async def RevokeToken(self, request: pb.RevokeTokenRequest, context: Any) -> pb.RevokeTokenResponse:
         await self._tokens.revoke(current_principal(), request.token_id)
         return pb.RevokeTokenResponse()
+
+    def _named(self, caller: Principal, grant: Grant) -> pb.RoleGrant:
+        """Write a role with the names of whose and on what it is."""
+        message = people.message(grant)
+        user = self._directory.user(caller.workspace_id, grant.user_id)
+        agent = self._directory.agent(caller.workspace_id, grant.agent_id) if grant.agent_id else None
+        message.user_name = "" if user is None else user.name
+        message.agent_slug = "" if agent is None else agent.slug
+        return message
+
+    def _of_whom(self, token: TokenRecord) -> pb.Token:
+        """Write a token with the name of whom it is for."""
+        message = tokens.message(token)
+        message.subject_name = self._holder(token)
+        return message
+
+    def _holder(self, token: TokenRecord) -> str:
+        """Return the name of whom a token is for; of an agent its slug. Empty for one that is gone."""
+        home, subject = token.workspace_id, token.subject_id
+        if token.kind == "service":
+            return subject
+        if token.kind == "agent":
+            agent = self._directory.agent(home, subject)
+            return "" if agent is None or agent.deleted else agent.slug
+        if token.kind == "plugin":
+            plugin = self._directory.plugin(home, subject)
+            return "" if plugin is None else plugin.key
+        user = self._directory.user(home, subject)
+        return "" if user is None else user.name

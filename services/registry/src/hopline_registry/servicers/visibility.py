@@ -16,6 +16,7 @@ from hopline_directory.convert import (
     kind_number,
     policy_message,
     relation_number,
+    role_number,
     user_message,
     workspace_message,
 )
@@ -88,6 +89,7 @@ class VisibilityServicer(VisibilityServiceServicer):
             owner=None if owner is None else user_message(owner),
             workspace=None if workspace is None else workspace_message(workspace),
             policy=policy_message(directory.policy(home)),
+            workspace_role=role_number(directory.workspace_role(home, caller.id)),
         )
 
     async def WatchChanges(

@@ -62,6 +62,10 @@ class WorkspaceServicer(WorkspaceServiceServicer):
             policy=await self._workspaces.update_policy(current_principal(), wanted)
         )
 
+    async def GetPresets(self, request: pb.GetPresetsRequest, context: Any) -> pb.GetPresetsResponse:
+        presets = [json_format.ParseDict(dict(each), pb.Policy()) for each in PRESETS.values()]
+        return pb.GetPresetsResponse(presets=presets)
+
     async def ApplyPreset(self, request: pb.ApplyPresetRequest, context: Any) -> pb.ApplyPresetResponse:
         policy = await self._workspaces.apply_preset(current_principal(), request.preset)
         return pb.ApplyPresetResponse(policy=policy)

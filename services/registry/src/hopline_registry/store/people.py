@@ -104,12 +104,23 @@ def remove_role(conn: Connection, workspace_id: str, grant: Grant) -> None:
     )
 
 
-def grants_after(conn: Connection, workspace_id: str, after: tuple[str, str], limit: int) -> Sequence[Grant]:
-    """Return roles in order of user and agent, those behind the pair `after`."""
+def grants_after(
+    conn: Connection,
+    workspace_id: str,
+    after: tuple[str, str],
+    limit: int,
+    user_id: str | None = None,
+    agent_id: str | None = None,
+) -> Sequence[Grant]:
+    """Return roles in order of user and agent, behind the pair `after`: all, or one person's or agent's."""
     query = (
         select(roles)
         .where(roles.c.workspace_id == workspace_id, tuple_(roles.c.user_id, roles.c.agent_id) > after)
         .order_by(roles.c.user_id, roles.c.agent_id)
         .limit(limit)
     )
+    if user_id is not None:
+        query = query.where(roles.c.user_id == user_id)
+    if agent_id is not None:
+        query = query.where(roles.c.agent_id == agent_id)
     return [Grant(row.user_id, row.agent_id, row.role) for row in conn.execute(query)]

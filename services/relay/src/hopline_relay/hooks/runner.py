@@ -60,6 +60,13 @@ class Point(NamedTuple):
     hook: PluginHookRecord
 
 
+class State(NamedTuple):
+    """A hook, and how it does."""
+
+    point: Point
+    breaker: Breaker
+
+
 class Hooks:
     """The hooks of every workspace. `active` is False while there is none at all: nobody need ask further."""
 
@@ -117,6 +124,14 @@ class Hooks:
         """Return why a hook is not called for a while; empty where it is."""
         breaker = self._breakers.get((plugin_id, kind))
         return breaker.problem if breaker is not None and breaker.is_open else ""
+
+    def states(self, workspace_id: str) -> list[State]:
+        """Return every hook of plugins in the order in which they are asked, and how each does."""
+        return [
+            State(point, self._breakers.get((point.plugin.id, kind)) or Breaker())
+            for kind in KINDS
+            for point in self.points(workspace_id, kind)
+        ]
 
     def concerns(self, workspace_id: str, kind: str) -> bool:
         """Tell whether there is a hook of this kind."""

@@ -26,6 +26,7 @@ class Filter:
     since: float = 0.0
     until: float = 0.0
     thread_id: str = ""
+    actor_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def read(
     if wanted.until:
         before = min(before, _first_at(connection, workspace_id, wanted.until))
     low, high = after, before
-    if wanted.action or wanted.thread_id:
+    if wanted.action or wanted.thread_id or wanted.actor_id:
         low = max(low, high - LOOKED_AT - 1) if descending else low
         high = high if descending else min(high, low + LOOKED_AT + 1)
     rows = _matching(connection, wanted, low, high, descending=descending, most=most + 1)
@@ -78,6 +79,8 @@ def _matching(
         base = base.where(audit_events.c.action.startswith(wanted.action, autoescape=True))
     if wanted.thread_id:
         base = base.where(audit_events.c.thread_id == wanted.thread_id)
+    if wanted.actor_id:
+        base = base.where(audit_events.c.actor_id == wanted.actor_id)
     order = audit_events.c.seq.desc() if descending else audit_events.c.seq
     base = base.order_by(order).limit(most)
     if wanted.agents is None:
