@@ -59,6 +59,17 @@ def test_an_empty_webhook_is_no_way_to_remove_one(alone: Run) -> None:
     assert (refused.status, "none to remove it" in refused.err) == (2, True)
 
 
+def test_a_person_is_linked_with_whom_the_identity_provider_knows(alone: Run) -> None:
+    made = alone("user", "create", "zoe", "--login", "Zoe@example.org")
+    assert made.json["login"] == "zoe@example.org"
+    assert alone("user", "set", "zoe", "--login", "zz@example.org").json["login"] == "zz@example.org"
+    taken = alone("user", "set", "admin", "--login", "zz@example.org").error
+    assert (taken["code"], "'zoe'" in taken["message"]) == ("failed_precondition", True)
+    assert alone("user", "set", "zoe", "--login", "none").json["login"] is None
+    nothing = alone("user", "set", "zoe")
+    assert (nothing.status, "--webhook or --login" in nothing.err) == (2, True)
+
+
 def test_a_root_is_shown_and_extended_by_a_turn_of_it(alone: Run) -> None:
     alone("agent", "create", "bob")
     turn = alone("chat", "bob", "go", "--wait", "0").json["turn_id"]

@@ -145,7 +145,8 @@ async def test_a_registry_of_before_gets_the_looks_of_its_slugs(tmp_path: Path) 
         since = ("slug_look", "former_names", "connections", "webhook_secret", "awaits_definition", "crew")
         for column in since:
             record.execute(f"ALTER TABLE agents DROP COLUMN {column}")
-        for column in ("webhook_url", "webhook_secret"):
+        record.execute("DROP INDEX users_by_login")
+        for column in ("webhook_url", "webhook_secret", "login"):
             record.execute(f"ALTER TABLE users DROP COLUMN {column}")
         record.execute("UPDATE alembic_version SET version_num = '0001'")
     record.close()

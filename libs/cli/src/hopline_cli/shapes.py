@@ -101,10 +101,11 @@ def usage(value: usage_pb2.GetUsageResponse, where: session_pb2.GetContextRespon
 
 
 def user(value: identity_pb2.User) -> Json:
-    """Return `{id, name, has_webhook, created_at}`."""
+    """Return `{id, name, login, has_webhook, created_at}`."""
     return {
         "id": value.id,
         "name": value.name,
+        "login": value.login or None,
         "has_webhook": value.has_webhook,
         "created_at": time(value, "created_at"),
     }

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hopline_rpc.errors import HoplineError
-from hopline_rpc.tls import TlsSettings
+from hopline_rpc.tls import TlsSettings, is_loopback
 
 
 def public_url_problem(value: str) -> str | None:
@@ -42,6 +42,23 @@ def _public_url(value: str) -> str:
 
 PublicUrl = Annotated[str, AfterValidator(_public_url)]
 """Where a proxy in front of the mesh is reached; empty for none."""
+
+
+def _issuer(value: str) -> str:
+    parts = urlsplit(value)
+    if value and not (
+        value.isprintable()
+        and " " not in value
+        and parts.hostname
+        and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname)))
+        and not (parts.query or parts.fragment or parts.username)
+    ):
+        raise ValueError("must be the provider's https:// URL, as its own configuration names it")
+    return value
+
+
+Issuer = Annotated[str, AfterValidator(_issuer)]
+"""An OpenID Connect provider, as it names itself; empty for none. Plain http only on this machine."""
 
 
 def _single(value: str) -> str:

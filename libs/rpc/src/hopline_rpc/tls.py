@@ -32,7 +32,11 @@ def is_local(address: str) -> bool:
     """Tell whether an address can only be reached from this machine."""
     if address.startswith(_LOCAL_SCHEMES):
         return True
-    host = host_of(address)
+    return is_loopback(host_of(address))
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host, without brackets or port, is this machine."""
     if host == "localhost":
         return True
     try:

@@ -46,6 +46,7 @@ from hopline_registry.servicers.plugins import PluginServicer
 from hopline_registry.servicers.visibility import VisibilityServicer
 from hopline_registry.servicers.workspaces import WorkspaceServicer
 from hopline_registry.settings import DATABASE_FILE, LOCK_FILE, RegistrySettings
+from hopline_registry.sign_in import SignIn
 from hopline_registry.store import feed as feed_rows
 from hopline_registry.store import plugins as plugin_rows
 from hopline_registry.store import tokens as token_rows
@@ -119,12 +120,19 @@ class Registry:
 
     def _add_servicers(self) -> None:
         core, pager, server = self._core, Pager(), self.server
-        webhooks = Webhooks(core)
+        webhooks, sign_in = Webhooks(core), SignIn(core, self._settings)
         server.add(add_WorkspaceServiceServicer_to_server, WorkspaceServicer(Workspaces(core), pager))
         server.add(
             add_IdentityServiceServicer_to_server,
             IdentityServicer(
-                self._identity, self._keys, People(core), self._tokens, webhooks, core.directory, pager
+                self._identity,
+                self._keys,
+                sign_in,
+                People(core, sign_in),
+                self._tokens,
+                webhooks,
+                core.directory,
+                pager,
             ),
         )
         server.add(add_AgentServiceServicer_to_server, AgentServicer(Agents(core), webhooks, pager))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from hopline.registry.v1.identity_pb2 import CreateUserRequest, Role, RoleGrant
+from hopline.registry.v1.identity_pb2 import CreateUserRequest, Role, RoleGrant, User
 from hopline_directory import ADMIN, VIEWER, UserRecord
 from hopline_directory.convert import user_message
 from hopline_rpc.errors import HoplineError, invalid
@@ -13,29 +14,39 @@ from hopline_rpc.principals import Principal
 from hopline_registry.access import AgentAccess, user_for
 from hopline_registry.core import Core, Tx, filtered
 from hopline_registry.domain.names import name_problem
+from hopline_registry.sign_in import SignIn
 from hopline_registry.store import people as rows
 from hopline_registry.store.people import Grant
 from hopline_registry.tokens import FIRST, mint
 from hopline_registry.workspaces import ADMIN_NAME
 
 
+class Person(NamedTuple):
+    """A person as an admin sees them."""
+
+    user: UserRecord
+    # Whom the identity provider knows them as; empty for nobody, and for who may not know.
+    login: str = ""
+
+
 class People:
     """One method an RPC."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, sign_in: SignIn) -> None:
         self._core = core
+        self._sign_in = sign_in
 
-    async def create(self, caller: Principal, request: CreateUserRequest) -> tuple[UserRecord, str]:
+    async def create(self, caller: Principal, request: CreateUserRequest) -> tuple[Person, str]:
         """Make a person and a first token; a repeated request gets no token any more."""
 
-        def op(tx: Tx) -> tuple[UserRecord, str]:
+        def op(tx: Tx) -> tuple[Person, str]:
             tx.require(ADMIN)
             if problem := name_problem(request.name):
                 raise invalid("name", problem)
             workspace_id = caller.workspace_id
             earlier = tx.earlier(request, request.request_id)
             if earlier is not None and (known := rows.user_by_id(tx.conn, workspace_id, earlier)):
-                return known, ""
+                return _person(tx, known), ""
             if rows.find_user(tx.conn, workspace_id, request.name) is not None:
                 raise HoplineError(
                     "failed_precondition",
@@ -45,15 +56,24 @@ class People:
             user = UserRecord(tx.ids.new_id("usr"), workspace_id, request.name, tx.now)
             rows.add_user(tx.conn, user)
             tx.changed(workspace_id, "user.created", {"name": user.name}, user=user_message(user))
+            login = self._sign_in.link(tx, user, request.login)
             _, secret = mint(tx, workspace_id, "user", user.id, name=FIRST)
             tx.made(request, request.request_id, user.id)
-            return user, secret
+            return Person(user, login), secret
 
         return await self._core.write(caller, op)
 
-    async def users(self, caller: Principal, after: str, limit: int) -> Sequence[UserRecord]:
-        """Return the people of the workspace."""
-        return await self._core.read(lambda conn: rows.users_after(conn, caller.workspace_id, after, limit))
+    async def users(self, caller: Principal, after: str, limit: int) -> Sequence[Person]:
+        """Return the people of the workspace; who signs in as whom is for its admins."""
+
+        def look(tx: Tx) -> Sequence[Person]:
+            found = rows.users_after(tx.conn, caller.workspace_id, after, limit)
+            logins: dict[str, str] = {}
+            if tx.workspace_role() >= ADMIN:
+                logins = rows.logins_of(tx.conn, caller.workspace_id, [user.id for user in found])
+            return [Person(user, logins.get(user.id, "")) for user in found]
+
+        return await self._core.look(caller, look)
 
     async def grant(self, caller: Principal, user_ref: str, agent_ref: str, role: int) -> Grant:
         """Give a role in place of an earlier one on the same target."""
@@ -114,6 +134,17 @@ class People:
             )
 
         return await self._core.look(caller, look)
+
+
+def person_message(person: Person) -> User:
+    """Write a person."""
+    written = user_message(person.user)
+    written.login = person.login
+    return written
+
+
+def _person(tx: Tx, user: UserRecord) -> Person:
+    return Person(user, rows.logins_of(tx.conn, user.workspace_id, [user.id]).get(user.id, ""))
 
 
 def message(grant: Grant) -> RoleGrant:

@@ -56,13 +56,22 @@ async def list_workspaces(mesh: Mesh, out: Output, limit: Limit = 50, cursor: Cu
 
 
 @command(user, "create")
-async def create_user(mesh: Mesh, out: Output, name: str, token_file: TokenFile = None) -> None:
+async def create_user(
+    mesh: Mesh,
+    out: Output,
+    name: str,
+    token_file: TokenFile = None,
+    login: Annotated[
+        str,
+        typer.Option(metavar="WHO", help="Whom the identity provider knows them as.", show_default=False),
+    ] = "",
+) -> None:
     """Create a person; prints their id and, once, their token."""
     from hopline.registry.v1 import identity_pb2 as pb
 
     from hopline_cli import shapes
 
-    made = await mesh.identities.CreateUser(pb.CreateUserRequest(name=name))
+    made = await mesh.identities.CreateUser(pb.CreateUserRequest(name=name, login=login))
     found = {**shapes.user(made.user), "token": made.token}
     kept = save_token(token_file, made.token)
     out.result(found, f"user {name} ({found['id']}) created", kept)
@@ -74,31 +83,57 @@ async def set_user(
     out: Output,
     name: Annotated[str, typer.Argument(metavar="USER")],
     webhook: Annotated[
-        str, typer.Option(metavar="URL", help="Tell them here of what their agents ask; none: nowhere.")
-    ],
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Tell them here of what their agents ask; none: nowhere.",
+            show_default=False,
+        ),
+    ] = None,
     webhook_secret_file: Annotated[
         Path | None,
         typer.Option(metavar="F", help="Holds the secret that signs what is sent.", show_default=False),
     ] = None,
+    login: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHO",
+            help="Whom the identity provider knows them as; none: nobody, which ends their sign-ins by it.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Set where a person is told of what their agents ask; address and secret are shown to nobody."""
+    """Set where a person is told of what their agents ask, shown to nobody, or as whom they sign in."""
     from hopline.registry.v1 import identity_pb2 as pb
 
     from hopline_cli import shapes
 
+    if webhook is None and login is None:
+        raise typer.BadParameter("say what to set: --webhook or --login")
+    changed, said = pb.User(), []
+    if webhook is not None:
+        changed = (await mesh.identities.SetUserWebhook(_webhook(name, webhook, webhook_secret_file))).user
+        said.append("is told of what their agents ask" if changed.has_webhook else "has no webhook")
+    if login is not None:
+        who = "" if login == "none" else login
+        changed = (await mesh.identities.SetUserLogin(pb.SetUserLoginRequest(user=name, login=who))).user
+        said.append(f"signs in as {changed.login}" if changed.login else "signs in by token only")
+    out.result(shapes.user(changed), f"{changed.name} {' and '.join(said)}")
+
+
+def _webhook(user: str, webhook: str, secret_file: Path | None) -> Any:
+    from hopline.registry.v1 import identity_pb2 as pb
+
     if not webhook:
         raise typer.BadParameter("is empty: give an address, or none to remove it", param_hint="--webhook")
     url = "" if webhook == "none" else webhook
-    if url and webhook_secret_file is None:
+    if url and secret_file is None:
         raise typer.BadParameter(
             "is needed with --webhook URL: a file with 16 to 256 bytes of text, one line",
             param_hint="--webhook-secret-file",
         )
-    secret = text_or_file(f"@{webhook_secret_file}", "--webhook-secret-file") if url else ""
-    request = pb.SetUserWebhookRequest(user=name, url=url, secret=(secret or "").strip())
-    changed = (await mesh.identities.SetUserWebhook(request)).user
-    said = "is told of what their agents ask" if changed.has_webhook else "has no webhook"
-    out.result(shapes.user(changed), f"{changed.name} {said}")
+    secret = text_or_file(f"@{secret_file}", "--webhook-secret-file") if url else ""
+    return pb.SetUserWebhookRequest(user=user, url=url, secret=(secret or "").strip())
 
 
 @command(user, "list")

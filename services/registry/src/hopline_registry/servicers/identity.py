@@ -20,6 +20,7 @@ from hopline_registry import people, tokens
 from hopline_registry.domain.tokens import TokenRecord
 from hopline_registry.identity import Identity
 from hopline_registry.keys import Keys
+from hopline_registry.sign_in import SignIn
 from hopline_registry.store.people import Grant
 from hopline_registry.webhooks import Webhooks
 
@@ -31,6 +32,7 @@ class IdentityServicer(IdentityServiceServicer):
         self,
         identity: Identity,
         keys: Keys,
+        sign_in: SignIn,
         folk: people.People,
         credentials: tokens.Tokens,
         hooks: Webhooks,
@@ -39,6 +41,7 @@ class IdentityServicer(IdentityServiceServicer):
     ) -> None:
         self._identity = identity
         self._keys = keys
+        self._sign_in = sign_in
         self._people = folk
         self._tokens = credentials
         self._webhooks = hooks
@@ -65,8 +68,18 @@ class IdentityServicer(IdentityServiceServicer):
         return pb.RotateKeysResponse(kid=key.kid, signs_from=to_timestamp(key.signs_from))
 
     async def CreateUser(self, request: pb.CreateUserRequest, context: Any) -> pb.CreateUserResponse:
-        user, token = await self._people.create(current_principal(), request)
-        return pb.CreateUserResponse(user=user_message(user), token=token)
+        person, token = await self._people.create(current_principal(), request)
+        return pb.CreateUserResponse(user=people.person_message(person), token=token)
+
+    async def SetUserLogin(self, request: pb.SetUserLoginRequest, context: Any) -> pb.SetUserLoginResponse:
+        person = people.Person(*await self._sign_in.set_login(current_principal(), request))
+        return pb.SetUserLoginResponse(user=people.person_message(person))
+
+    async def SignIn(self, request: pb.SignInRequest, context: Any) -> pb.SignInResponse:
+        made = await self._sign_in.sign_in(request)
+        return pb.SignInResponse(
+            token=made.secret, info=tokens.message(made.token), user=user_message(made.user)
+        )
 
     async def ListUsers(self, request: pb.ListUsersRequest, context: Any) -> pb.ListUsersResponse:
         caller = current_principal()
@@ -75,8 +88,10 @@ class IdentityServicer(IdentityServiceServicer):
         (after,) = self._pager.position(query, request.page_token) or [""]
         found = await self._people.users(caller, str(after), size + 1)
         return pb.ListUsersResponse(
-            users=[user_message(user) for user in found[:size]],
-            next_page_token=self._pager.token(query, [found[size - 1].name]) if len(found) > size else "",
+            users=[people.person_message(person) for person in found[:size]],
+            next_page_token=self._pager.token(query, [found[size - 1].user.name])
+            if len(found) > size
+            else "",
         )
 
     async def SetUserWebhook(

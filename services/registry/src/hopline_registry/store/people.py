@@ -68,6 +68,28 @@ def webhook_of(conn: Connection, workspace_id: str, user_id: str) -> tuple[str, 
     return None if row is None else (row.webhook_url, row.webhook_secret)
 
 
+def set_login(conn: Connection, user: UserRecord, login: str) -> None:
+    """Set whom the identity provider knows a person as; empty for nobody."""
+    conn.execute(
+        users.update()
+        .where(users.c.workspace_id == user.workspace_id, users.c.id == user.id)
+        .values(login=login or None)
+    )
+
+
+def user_by_login(conn: Connection, workspace_id: str, login: str) -> UserRecord | None:
+    """Return the person whom the identity provider knows by this name."""
+    return _user(conn, workspace_id, users.c.login == login)
+
+
+def logins_of(conn: Connection, workspace_id: str, user_ids: Sequence[str]) -> dict[str, str]:
+    """Return whom the identity provider knows these people as, those that it knows."""
+    query = select(users.c.id, users.c.login).where(
+        users.c.workspace_id == workspace_id, users.c.id.in_(user_ids), users.c.login.is_not(None)
+    )
+    return {row.id: row.login for row in conn.execute(query)}
+
+
 def users_after(conn: Connection, workspace_id: str, after: str, limit: int) -> Sequence[UserRecord]:
     """Return people in order of name, those behind the name `after`."""
     query = (

@@ -48,9 +48,12 @@ users: Final = Table(
     # Where the person hears of what their agents ask, and what signs it; empty for none.
     Column("webhook_url", Text, nullable=False, server_default=""),
     Column("webhook_secret", Text, nullable=False, server_default=""),
+    # Whom the identity provider knows them as; null for nobody, since each is linked once.
+    Column("login", Text, nullable=True),
     Column("created_at", Float, nullable=False),
     PrimaryKeyConstraint("workspace_id", "id"),
     UniqueConstraint("workspace_id", "name"),
+    Index("users_by_login", "workspace_id", "login", unique=True),
 )
 
 roles: Final = Table(
