@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hopline.registry.v1 import agent_pb2, crew_pb2
-from hopline_cli.running.crew_file import CrewFile, read_crew
+from hopline_files.crew_file import CrewFile, read_crew
 from hopline_rpc.errors import HoplineError, invalid
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,7 +165,7 @@ def test_all_that_is_wrong_is_said_at_once_in_order(tmp_path: Path) -> None:
 
 
 def test_a_crew_that_no_call_could_carry_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hopline_cli.running.crew_file._MAX_BYTES", 1000)
+    monkeypatch.setattr("hopline_files.crew_file._MAX_BYTES", 1000)
     line = f"  - {{key: a, soul: {'x' * 400}}}\n"
     assert read(tmp_path, HEAD + line + line.replace("key: a", "key: b")).members
     more = HEAD + "".join(line.replace("key: a", f"key: {each}") for each in "abc")

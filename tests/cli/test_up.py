@@ -15,9 +15,9 @@ import psutil
 import pytest
 from hopline_cli.running.config import UpConfig, read_config
 from hopline_cli.running.datadir import DataDirectory
-from hopline_cli.running.problems import raise_all
 from hopline_cli.running.services import installed
 from hopline_cli.running.up import EmbeddedMesh
+from hopline_files.problems import raise_all
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.service import Wiring
 from hopline_rpc.settings import setting_names

@@ -21,6 +21,7 @@ from hopline.relay.v1 import (
     session_pb2,
     webhook_pb2,
 )
+from hopline_files.audit_lines import line_of
 from hopline_rpc.clock import from_timestamp, rfc3339
 
 Json = dict[str, Any]
@@ -502,36 +503,7 @@ def dead_letter(value: dead_letter_pb2.DeadLetter) -> Json:
 
 def event(value: audit_pb2.Event) -> Json:
     """Return one line of the audit log; what does not apply is left out."""
-    found = {
-        "seq": value.seq,
-        "at": time(value, "at"),
-        "action": value.action,
-        "actor": {
-            "kind": value.actor_kind,
-            "id": value.actor_id or None,
-            "name": value.actor_name,
-            "display": value.actor_display or value.actor_name,
-        },
-        "agent_id": value.agent_id,
-        "thread_id": value.thread_id,
-        "message_id": value.message_id,
-        "turn_id": value.turn_id,
-        "session_id": value.session_id,
-        "trace_id": value.trace_id,
-        "details": _plain(MessageToDict(value.details)),
-    }
-    return {key: item for key, item in found.items() if item not in ("", None, {})}
-
-
-def _plain(value: Any) -> Any:
-    """Turn the floats of a Struct back into the whole numbers they were."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
+    return line_of(value)
 
 
 def escalation(value: escalation_pb2.Escalation) -> Json:

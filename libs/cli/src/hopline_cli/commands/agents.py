@@ -233,7 +233,7 @@ def _assign_webhook(wanted: Any, url: str | None, secret_file: Path | None) -> N
 
 def _enum(kind: Any, value: str, option: str) -> int:
     """Return the number of an enum's value written as people write it: `receive-only`."""
-    from hopline_cli.words import number_of, words_of
+    from hopline_files.words import number_of, words_of
 
     number = number_of(kind, value)
     if number is None:

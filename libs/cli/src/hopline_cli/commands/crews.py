@@ -51,10 +51,10 @@ async def apply_crew(
 ) -> None:
     """Make a crew what its file says: create who is missing, update who differs, delete who is not in it."""
     from hopline.registry.v1 import crew_pb2 as pb
+    from hopline_files.crew_file import read_crew
     from hopline_rpc.errors import HoplineError
 
     from hopline_cli import crew_shapes, crew_tokens
-    from hopline_cli.running.crew_file import read_crew
 
     read = read_crew(file)
     folder = None if tokens_dir is None or dry_run else crew_tokens.made(tokens_dir)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hopline_files.problems import Problem
 from hopline_rpc.service import ORDER
 from hopline_rpc.settings import public_url_problem
 
-from hopline_cli.running.problems import Problem
-
 if TYPE_CHECKING:
+    from hopline_files.yaml_file import Node, YamlFile
+
     from hopline_cli.running.mesh_file import FileAgent
-    from hopline_cli.running.yaml_file import Node, YamlFile
 
 _KEYS: Final = ("settings", "listen", "agents")
 
@@ -43,8 +43,9 @@ def read_config(path: Path | None, known: Collection[str] | None = None) -> UpCo
     """
     if path is None:
         return UpConfig()
+    from hopline_files.yaml_file import YamlFile
+
     from hopline_cli.running.mesh_file import read_agents  # a mesh without such a file starts without it
-    from hopline_cli.running.yaml_file import YamlFile
 
     file = YamlFile(path)
     sections: dict[str, Node] = {}

@@ -16,10 +16,9 @@ from hopline.registry.v1 import agent_pb2, identity_pb2, workspace_pb2
 from hopline.registry.v1.agent_pb2_grpc import AgentServiceStub
 from hopline.registry.v1.identity_pb2_grpc import IdentityServiceStub
 from hopline.registry.v1.workspace_pb2_grpc import WorkspaceServiceStub
+from hopline_files.problems import Place, Problem, raise_all
 from hopline_rpc.channels import ChannelLike, ClientChannel, bearer
 from hopline_rpc.errors import HoplineError
-
-from hopline_cli.running.problems import Place, Problem, raise_all
 
 if TYPE_CHECKING:
     from hopline_cli.running.config import UpConfig

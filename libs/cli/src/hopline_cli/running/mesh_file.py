@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from hopline.registry.v1 import agent_pb2 as pb
+from hopline_files.problems import Place, Problem
+from hopline_files.words import number_of, words_of
+from hopline_files.yaml_file import Node, YamlFile
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.validation import check
-
-from hopline_cli.running.problems import Place, Problem
-from hopline_cli.running.yaml_file import Node, YamlFile
-from hopline_cli.words import number_of, words_of
 
 _SLUG: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 _MAX_SLUG: Final = 63

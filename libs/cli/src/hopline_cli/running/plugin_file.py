@@ -20,11 +20,10 @@ from typing import Any, Final
 import yaml
 from google.protobuf.descriptor import FieldDescriptor
 from hopline.registry.v1 import plugin_pb2 as pb
+from hopline_files.problems import Place, Problem, raise_all
+from hopline_files.yaml_file import Node, YamlFile
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.validation import check
-
-from hopline_cli.running.problems import Place, Problem, raise_all
-from hopline_cli.running.yaml_file import Node, YamlFile
 
 # JSON travels as text; in a file it is written out.
 _SCHEMA: Final = "input_schema"

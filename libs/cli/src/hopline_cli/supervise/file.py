@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from hopline_files.problems import raise_all
+from hopline_files.yaml_file import Node, YamlFile
 from hopline_rpc.errors import HoplineError
 
 from hopline_cli.attach.isolation import account
-from hopline_cli.running.problems import raise_all
-from hopline_cli.running.yaml_file import Node, YamlFile
 
 MAX_AGENTS: Final = 200
 _MAX_TURNS: Final = 1000

@@ -19,9 +19,9 @@ from hopline.registry.v1 import crew_pb2 as pb
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.validation import check
 
-from hopline_cli.running.problems import Place, Problem, raise_all
-from hopline_cli.running.yaml_file import Node, YamlFile
-from hopline_cli.words import number_of, words_of
+from hopline_files.problems import Place, Problem, raise_all
+from hopline_files.words import number_of, words_of
+from hopline_files.yaml_file import Node, YamlFile
 
 MAX_MEMBERS: Final = 20
 _MAX_NAME: Final = 100
@@ -73,9 +73,9 @@ class CrewFile:
         return refusal
 
 
-def read_crew(path: Path) -> CrewFile:
-    """Read a file; everything that is wrong with it is said at once, each with its line."""
-    file = YamlFile(path)
+def read_crew(path: Path, text: str | None = None) -> CrewFile:
+    """Read a file, or a text under its name; what is wrong with it is said at once, each with its line."""
+    file = YamlFile(path, text)
     sections: dict[str, Node] = {}
     if file.root is not None:
         for key, node, value in file.pairs(file.root, "the file"):

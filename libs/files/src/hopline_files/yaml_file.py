@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from hopline_cli.running.problems import Place, Problem
+from hopline_files.problems import Place, Problem
 
 # A node of PyYAML, whose types are not exported.
 Node = Any
@@ -29,12 +29,13 @@ _WHAT: Final = {
 class YamlFile:
     """One file, and what was found wrong in it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: str | None = None) -> None:
+        """Read the file at `path`; or `text`, which somebody has handed over under that name."""
         self._path = path
         self.problems: list[Problem] = []
         self.root: Node | None = None
         try:
-            text = path.read_text(encoding="utf-8-sig")
+            text = path.read_text(encoding="utf-8-sig") if text is None else text
         except (OSError, UnicodeDecodeError) as error:
             self.note(1, f"the file cannot be read: {_why(error)}")
             return
