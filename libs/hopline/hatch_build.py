@@ -6,7 +6,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-PARTS = ("cli", "client", "gateway", "quota", "registry", "relay")
+PARTS = ("cli", "client", "console", "gateway", "quota", "registry", "relay")
 
 
 class PartsHook(MetadataHookInterface):

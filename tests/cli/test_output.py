@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hopline_cli.app import run_app
 from hopline_cli.commands.trace import trees
-from hopline_cli.output import Output, moment, report, visible
+from hopline_cli.output import Output, moment, report
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.spans import Row, SpanStore
+from hopline_rpc.visible import visible
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,10 +7,10 @@ import socket
 
 import pytest
 from hopline_gateway.app import SERVICE
-from hopline_gateway.listener import open_socket
 from hopline_gateway.settings import GatewaySettings
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.service import HttpService, Service
+from hopline_web.listener import open_socket
 
 from tests.gateway.builders import Rig, running
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from hopline_rpc.visible import visible
 
 if TYPE_CHECKING:
     from hopline_rpc.errors import HoplineError
@@ -178,30 +179,10 @@ def _coloured(text: str, colour: int) -> str:
     return f"\x1b[{colour}m{text}\x1b[0m" if sys.stderr.isatty() else text
 
 
-def visible(text: str) -> str:
-    """Replace control characters, which could move a terminal's cursor or hide text, by what shows them."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_shown(character) for character in text)
-
-
 def moment(text: str) -> str:
     """Return a time as people read it, in UTC to the second; any other text as it is."""
     found = _TIME.fullmatch(text)
     return f"{found[1]} {found[2]}" if found else text
-
-
-def _shown(character: str) -> str:
-    if character in "\n\t":
-        return character
-    # Escapes, line ends of their own, halves of characters, and what makes text read other than it is stored.
-    category = unicodedata.category(character)
-    if category in {"Cc", "Cs", "Zl", "Zp"} or unicodedata.bidirectional(character) in _DIRECTIONS:
-        return f"\\x{ord(character):02x}" if ord(character) < 0x100 else f"\\u{ord(character):04x}"
-    return character
-
-
-_DIRECTIONS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
 
 def _cell(item: Any, path: str) -> str:

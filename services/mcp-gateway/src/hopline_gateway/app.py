@@ -10,6 +10,7 @@ from typing import Any, Final
 from hopline_directory import Guard
 from hopline_rpc.metrics import Family
 from hopline_rpc.service import Wiring
+from hopline_web.listener import Listener
 from starlette.routing import Route
 
 from hopline_gateway import agent_server, sessions_api
@@ -18,7 +19,6 @@ from hopline_gateway.agent_server import AgentTools
 from hopline_gateway.connections import Connections
 from hopline_gateway.contributions import Contributions
 from hopline_gateway.http import build_app
-from hopline_gateway.listener import Listener
 from hopline_gateway.mcp_endpoint import McpEndpoint
 from hopline_gateway.mesh import Mesh
 from hopline_gateway.offers import Offers

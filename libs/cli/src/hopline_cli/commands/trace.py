@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from hopline_rpc.visible import visible
 
-from hopline_cli.output import Json, Output, visible
+from hopline_cli.output import Json, Output
 from hopline_cli.verbs import REFUSED, AsJson, Data
 
 if TYPE_CHECKING:

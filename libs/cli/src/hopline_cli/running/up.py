@@ -185,7 +185,7 @@ def _tell(out: Output, endpoints: Mapping[str, object], data: Path, *, is_first:
         out.json(dict(endpoints))
     else:
         out.line(f"Hopline is up: {endpoints['gateway']} (data in {data})")
-        for name in ("registry", "relay", "quota"):
+        for name in ("console", "registry", "relay", "quota"):
             out.line(f"  {name:<9}{endpoints[name]}")
         if endpoints["metrics"]:
             out.line(f"  {'metrics':<9}{endpoints['metrics']}/metrics")

@@ -18,7 +18,7 @@ from hopline_rpc.tls import TlsSettings, host_of, require_safe
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from hopline_gateway.settings import GatewaySettings
+from hopline_web.settings import WebSettings
 
 _KEEP_ALIVE_SECONDS: Final = 60
 # Uvicorn counts on ten ticks a second.
@@ -28,7 +28,7 @@ _TICK_SECONDS: Final = 0.1
 class Listener:
     """Serves one application until it is stopped."""
 
-    def __init__(self, app: ASGIApp, settings: GatewaySettings) -> None:
+    def __init__(self, app: ASGIApp, settings: WebSettings) -> None:
         self._app = app
         self._settings = settings
         self._server: _Server | None = None
@@ -41,7 +41,7 @@ class Listener:
         require_safe(bind, tls, insecure=settings.insecure, what="the address")
         opened = open_socket(bind)
         self._server = _Server(_config(self._app, settings, tls))
-        self._task = asyncio.create_task(self._server.serve(sockets=[opened]), name="gateway http")
+        self._task = asyncio.create_task(self._server.serve(sockets=[opened]), name="http")
         up = asyncio.create_task(self._server.up.wait())
         await asyncio.wait({self._task, up}, return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
@@ -80,7 +80,7 @@ def open_socket(bind: str) -> socket.socket:
     return opened
 
 
-def _config(app: ASGIApp, settings: GatewaySettings, tls: TlsSettings) -> uvicorn.Config:
+def _config(app: ASGIApp, settings: WebSettings, tls: TlsSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=_protocol(settings.head_seconds),

@@ -1,0 +1,12 @@
+"""The pages, a family a file: each has `routes(context)` and, for the menu, `NAV`.
+
+A new family is a file here and its name in `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hopline_console.pages import floor
+
+FAMILIES: Final = (floor,)

@@ -1,0 +1,34 @@
+"""The console's settings, besides those every service has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from hopline_rpc.settings import PublicUrl
+from hopline_web.settings import WebSettings, listed, own_names
+from pydantic import Field
+
+
+class ConsoleSettings(WebSettings):
+    """Read from `HOPLINE_*`."""
+
+    # The URL by which people reach the console, where a proxy stands in front of it.
+    console_url: PublicUrl = ""
+    # Further values of the Host header to accept, separated by commas; `name:*` is any port.
+    console_hosts: str = ""
+    # A file with the keys that sessions are sealed with, one a line, the newest first: for several consoles,
+    # or one without a data directory. Else the data directory keeps one.
+    console_keys_file: Path | None = None
+    # How long one stays signed in.
+    console_hours: float = Field(default=12.0, gt=0, le=24 * 30)
+    # Where traces are looked at, `https://traces.example.org/trace/{trace_id}`; empty: in the console, where
+    # this process has the local store of spans.
+    trace_url: str = ""
+    # Pages of one person that are kept up to date at once.
+    console_streams: int = Field(default=16, ge=1)
+
+    def hosts(self, bind: str) -> list[str]:
+        """Return the accepted values of the Host header for a console that listens on `bind`."""
+        public = [urlsplit(self.console_url).netloc] if self.console_url else []
+        return [*own_names(bind), *public, *listed(self.console_hosts)]
