@@ -123,6 +123,17 @@ def test_a_port_in_use_is_one_line_that_says_so(start: Start, tmp_path: Path) ->
     assert not (up.data / "endpoints.json").exists()
 
 
+def test_an_address_of_postgresql_is_refused_and_not_passed_over(start: Start, tmp_path: Path) -> None:
+    config = tmp_path / "mesh.yaml"
+    config.write_text("settings: {database_url: 'postgresql://me:hidden@127.0.0.1/mesh'}")
+    up = start("--any-port", "--config", str(config))
+    complaint = up.complaint()
+    assert up.process.returncode == 1
+    assert "for `hopline serve`" in json.loads(complaint)["error"]["message"]
+    assert "hidden" not in complaint
+    assert not (up.data / "registry.db").exists()
+
+
 # --- the data directory --------------------------------------------------------------------------
 
 

@@ -51,6 +51,7 @@ class Rig:
         self.registry = registry
         self.folder = folder
         self.clock = clock
+        self.store_url = ""
         self.root = (folder / "admin.token").read_text().strip()
         self.admin = self.caller(self.root)
 
@@ -58,11 +59,13 @@ class Rig:
     async def open(folder: Path, clock: ManualClock | None = None, **settings: str) -> Rig:
         clock = clock or ManualClock()
         wiring = Wiring(data_dir=folder, clock=clock, ids=Ids(clock), settings=settings, embedded=True)
-        return Rig(await SERVICE.open(wiring), folder, clock)
+        rig = Rig(await SERVICE.open(wiring), folder, clock)
+        rig.store_url = settings.get("database_url", "")
+        return rig
 
     async def reopen(self, **settings: str) -> Rig:
         await self.registry.close()
-        return await Rig.open(self.folder, self.clock, **settings)
+        return await Rig.open(self.folder, self.clock, database_url=self.store_url, **settings)
 
     def caller(self, token: str, workspace: str = "", **extra: str) -> Caller:
         return Caller(self.registry, token, workspace, **extra)

@@ -23,7 +23,14 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def rig(started: Path, tmp_path: Path) -> AsyncIterator[Rig]:
-    made = await Rig.open(copied(started, tmp_path / "data"))
+def data(request: pytest.FixtureRequest, tmp_path: Path, store_url: str) -> Path:
+    """Where a registry of the test keeps its files."""
+    folder = tmp_path / "data"
+    return folder if store_url else copied(request.getfixturevalue("started"), folder)
+
+
+@pytest.fixture
+async def rig(data: Path, store_url: str) -> AsyncIterator[Rig]:
+    made = await Rig.open(data, database_url=store_url)
     yield made
     await made.registry.close()

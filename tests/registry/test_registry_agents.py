@@ -34,6 +34,8 @@ from hopline_rpc.errors import HoplineError, to_status
 
 from tests.registry.builders import Caller, Rig, refusal
 
+pytestmark = pytest.mark.both_stores
+
 
 async def update(caller: Caller, ref: str, **fields: Any) -> Agent:
     """Change the named fields."""

@@ -261,6 +261,7 @@ async def test_an_owner_without_a_role_any_more_may_still_change_and_delete_what
     assert len((await alice.crews.DeleteCrew(DeleteCrewRequest(crew="research"))).agents) == 2
 
 
+@pytest.mark.sqlite_only("asks SQLite for its plans")
 @pytest.mark.parametrize(
     "scope",
     [Scope("ws", "usr", crew="research"), Scope("ws", "usr", plugin_id="plg")],

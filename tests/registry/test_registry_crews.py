@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hopline.registry.v1 import agent_pb2
 from hopline.registry.v1.agent_pb2 import (
     Agent,
@@ -31,6 +32,8 @@ from tests.registry.crewing import (
     set_agent,
     set_room,
 )
+
+pytestmark = pytest.mark.both_stores
 
 
 async def test_a_crew_is_made_with_the_lead_first_and_everyone_else_under_it(rig: Rig) -> None:

@@ -25,6 +25,8 @@ from hopline_rpc.errors import HoplineError
 
 from tests.registry.builders import Caller, Rig, refusal
 
+pytestmark = pytest.mark.both_stores
+
 
 class Watch:
     """A stream of changes that is read when the test says so."""

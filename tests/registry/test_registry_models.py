@@ -23,6 +23,8 @@ from hopline_rpc.errors import to_status
 from tests.registry.builders import Caller, Rig, refusal
 from tests.registry.crewing import LEAD, apply, changed, crew, set_agent
 
+pytestmark = pytest.mark.both_stores
+
 PRICES = ("input_usd_per_1m", "output_usd_per_1m", "cached_usd_per_1m")
 
 

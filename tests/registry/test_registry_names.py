@@ -19,6 +19,8 @@ from hopline_registry.domain.names import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.both_stores
+
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 

@@ -27,6 +27,8 @@ from hopline_registry.domain.names import RESERVED_SECONDS
 from tests.registry.builders import Caller, Rig, refusal
 from tests.registry.plugin_builders import CREW, agents, confirm, install, manifest, uninstall
 
+pytestmark = pytest.mark.both_stores
+
 # What reaches further than the installer's own agents.
 FAR: list[dict[str, Any]] = [
     {"permissions": ["session"]},

@@ -32,6 +32,8 @@ from hopline_rpc.principals import hash_token, new_token
 
 from tests.registry.builders import Caller, Rig, refusal
 
+pytestmark = pytest.mark.both_stores
+
 
 async def exchange(rig: Rig, token: str, workspace: str = "") -> AuthenticateResponse:
     request = AuthenticateRequest(token=token, workspace=workspace)

@@ -28,9 +28,12 @@ from hopline_directory import ADMIN, OPERATOR, VIEWER
 from hopline_registry.domain.policies import KEYS, PRESETS
 from hopline_registry.store.schema import policies
 from hopline_rpc.errors import HoplineError
-from sqlalchemy import create_engine, update
+from hopline_store import open_engine
+from sqlalchemy import update
 
 from tests.registry.builders import Caller, Rig, refusal
+
+pytestmark = pytest.mark.both_stores
 
 
 async def set_policy(caller: Caller, **keys: Any) -> Policy:
@@ -417,7 +420,7 @@ async def test_names_of_any_letters_do_not_break_the_pages(rig: Rig) -> None:
 
 async def test_a_policy_from_before_a_key_was_known_has_its_default_and_can_be_changed(rig: Rig) -> None:
     await rig.registry.close()
-    engine = create_engine(f"sqlite:///{rig.folder / 'registry.db'}")
+    engine = open_engine(rig.store_url or rig.folder / "registry.db", "registry")
     with engine.begin() as connection:
         older = {key: value for key, value in PRESETS["default"].items() if key != "evidence_required"}
         connection.execute(update(policies).values({"keys": {**older, "max_depth": 7, "preset": "custom"}}))

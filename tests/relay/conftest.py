@@ -11,6 +11,6 @@ from tests.support.relay_mesh import RelayMesh, relay_mesh
 
 
 @pytest.fixture
-async def mesh(tmp_path: Path) -> AsyncIterator[RelayMesh]:
-    async with relay_mesh(tmp_path) as opened:
+async def mesh(tmp_path: Path, store_url: str) -> AsyncIterator[RelayMesh]:
+    async with relay_mesh(tmp_path, store_url=store_url) as opened:
         yield opened

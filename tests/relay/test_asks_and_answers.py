@@ -12,6 +12,8 @@ from hopline_relay.asks import Asks
 
 from tests.support.relay_mesh import Caller, RelayMesh, Worker, refusal, until
 
+pytestmark = pytest.mark.both_stores
+
 KIB = 1024
 
 

@@ -12,6 +12,8 @@ from hopline_rpc.clock import to_timestamp
 
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
 
+pytestmark = pytest.mark.both_stores
+
 
 async def _actions(mesh: RelayMesh, caller: Caller | None = None, **more: object) -> list[str]:
     request = audit_pb2.ListEventsRequest(page_size=200, **more)  # type: ignore[arg-type]

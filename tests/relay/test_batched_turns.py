@@ -16,6 +16,8 @@ from hopline_relay.turns import ClaimedTurn, TurnEnd
 
 from tests.support.relay_mesh import Caller, RelayMesh, Worker, relay_mesh
 
+pytestmark = pytest.mark.both_stores
+
 
 @pytest.fixture
 async def mesh(tmp_path: Path) -> AsyncIterator[RelayMesh]:

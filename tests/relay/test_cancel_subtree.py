@@ -15,6 +15,8 @@ from hopline_rpc.errors import HoplineError
 
 from tests.support.relay_mesh import Caller, RelayMesh, Worker, attempt, refusal
 
+pytestmark = pytest.mark.both_stores
+
 
 async def _cancel(caller: Caller, turn_id: str) -> delegation_pb2.CancelResponse:
     request = delegation_pb2.CancelRequest(turn_id=turn_id)

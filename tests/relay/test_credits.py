@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hopline.quota.v1 import credit_pb2 as credit
 from hopline.registry.v1 import identity_pb2
 from hopline.relay.v1 import delegation_pb2, session_pb2
@@ -12,6 +13,8 @@ from hopline_rpc.errors import HoplineError
 from sqlalchemy import Connection, func, or_, select
 
 from tests.support.relay_mesh import Caller, RelayMesh, attempt, refusal
+
+pytestmark = pytest.mark.both_stores
 
 _WIDE = {"pair_budget": "0", "sent_per_day": 10_000, "received_per_day": 10_000}
 

@@ -12,6 +12,8 @@ from hopline_relay import dead_letters
 
 from tests.support.relay_mesh import Caller, RelayMesh, attempt, refusal
 
+pytestmark = pytest.mark.both_stores
+
 DAY = 86_400
 
 

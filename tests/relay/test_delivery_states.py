@@ -7,6 +7,8 @@ from hopline.relay.v1 import message_pb2 as pb
 
 from tests.support.relay_mesh import Caller, RelayMesh
 
+pytestmark = pytest.mark.both_stores
+
 
 async def _read(mesh: RelayMesh, thread_id: str, reader: Caller) -> dict[str, int]:
     """Return how far each agent has read, as the reader is told by both lists."""

@@ -12,6 +12,8 @@ from hopline.relay.v1 import message_pb2 as pb
 from tests.relay.test_turns_at_once import desk
 from tests.support.relay_mesh import Caller, RelayMesh
 
+pytestmark = pytest.mark.both_stores
+
 Leave = Callable[[RelayMesh, Caller], Awaitable[None]]
 LEAVES = [RelayMesh.pause, RelayMesh.delete]
 

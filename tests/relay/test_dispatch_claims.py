@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from tests.support.fake_turns import FakeMesh, FakeTurn
 
+pytestmark = pytest.mark.both_stores
+
 
 class Line:
     """A stream that keeps what is sent on it."""

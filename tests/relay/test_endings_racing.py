@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hopline.relay.v1 import message_pb2 as pb
 
 from tests.support.relay_mesh import RelayMesh
+
+pytestmark = pytest.mark.both_stores
 
 
 async def test_of_many_ends_at_once_one_is_recorded_and_one_answer_goes_out(mesh: RelayMesh) -> None:

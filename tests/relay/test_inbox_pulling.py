@@ -11,6 +11,8 @@ from hopline.relay.v1 import message_pb2 as pb
 
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
 
+pytestmark = pytest.mark.both_stores
+
 
 async def _turn(mesh: RelayMesh, turn_id: str) -> delegation_pb2.Turn:
     answer = await mesh.admin.turns.GetTurn(delegation_pb2.GetTurnRequest(turn_id=turn_id))

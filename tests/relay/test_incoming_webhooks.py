@@ -17,6 +17,8 @@ from hopline_rpc.errors import HoplineError
 
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
 
+pytestmark = pytest.mark.both_stores
+
 BODY = '{"order": 7}'
 DAY = 86_400
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hopline.registry.v1 import identity_pb2
 from hopline.relay.v1 import session_pb2 as pb
 
 from tests.support.relay_mesh import Caller, RelayMesh
+
+pytestmark = pytest.mark.both_stores
 
 
 async def _session(reader: Caller, session_id: str) -> pb.Session:

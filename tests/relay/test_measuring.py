@@ -11,6 +11,8 @@ from hopline_rpc.metrics import KEPT_SECONDS, Buckets, Family
 
 from tests.support.relay_mesh import RelayMesh, attempt, until
 
+pytestmark = pytest.mark.both_stores
+
 
 def values(families: Any) -> dict[str, Any]:
     """Return values by name, or by name and the label's value."""
@@ -97,6 +99,7 @@ async def test_a_scrape_reads_the_record_once_in_a_while(
     assert reads == 2
 
 
+@pytest.mark.sqlite_only("asks SQLite for its plans")
 async def test_no_statement_of_a_scrape_reads_a_whole_table(mesh: RelayMesh) -> None:
     def plans(connection: Any) -> list[str]:
         found = []

@@ -12,6 +12,8 @@ from hopline_rpc.errors import HoplineError
 
 from tests.support.relay_mesh import Caller, RelayMesh, attempt, refusal
 
+pytestmark = pytest.mark.both_stores
+
 
 async def test_a_message_arrives_once_with_its_sender_and_its_thread(mesh: RelayMesh) -> None:
     ada, bob = await mesh.agent("ada"), await mesh.agent("bob")

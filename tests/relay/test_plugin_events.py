@@ -19,6 +19,8 @@ from tests.support.extension_server import ExtensionServer, RefusalError, extens
 from tests.support.plugins import Plugin, install, manifest, plugin_service, uninstall, update
 from tests.support.relay_mesh import Caller, RelayMesh
 
+pytestmark = pytest.mark.both_stores
+
 
 @pytest.fixture
 async def server() -> AsyncIterator[ExtensionServer]:

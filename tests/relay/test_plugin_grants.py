@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from tests.support.relay_mesh import RelayMesh
 
+pytestmark = pytest.mark.both_stores
+
 
 @dataclass(frozen=True)
 class Plugin:

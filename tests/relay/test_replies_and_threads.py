@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hopline.registry.v1 import agent_pb2
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_rpc.clock import to_timestamp
 from hopline_rpc.errors import HoplineError
 
 from tests.support.relay_mesh import Caller, RelayMesh, attempt, refusal
+
+pytestmark = pytest.mark.both_stores
 
 
 async def test_a_reply_wakes_the_sender_alone_at_its_own_depth(mesh: RelayMesh) -> None:

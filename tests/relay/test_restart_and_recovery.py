@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hopline.relay.v1 import delegation_pb2 as turns_pb
 from hopline.relay.v1 import message_pb2 as pb
 from hopline_relay import recovery
@@ -12,6 +13,8 @@ from hopline_relay.store import seeding, waiting
 from hopline_relay.turns import ClaimedTurn
 
 from tests.support.relay_mesh import RelayMesh, refusal
+
+pytestmark = pytest.mark.both_stores
 
 
 async def test_everything_accepted_is_there_once_after_a_restart(mesh: RelayMesh) -> None:

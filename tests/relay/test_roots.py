@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+import pytest
 from hopline.registry.v1 import identity_pb2
 from hopline.relay.v1 import delegation_pb2 as pb
 from hopline.relay.v1 import session_pb2
@@ -13,6 +14,8 @@ from hopline_rpc.errors import HoplineError
 from tests.support.owners import DAY, ask_within
 from tests.support.posts import Taken, set_webhook
 from tests.support.relay_mesh import Caller, RelayMesh, attempt, refusal, until
+
+pytestmark = pytest.mark.both_stores
 
 
 async def spent(mesh: RelayMesh, turns: int = 3) -> tuple[Caller, Caller, str]:

@@ -17,6 +17,8 @@ from hopline_rpc.clock import from_timestamp
 
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
 
+pytestmark = pytest.mark.both_stores
+
 # 2025-06-15 15:06:40 UTC, when every test begins.
 START = 1_750_000_000.0
 REQUEST = "6f9619ff-8b86-d011-b42d-00c04fc964ff"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hopline.registry.v1.agent_pb2 import AGENT_KIND_RECEIVE_ONLY
 from hopline.relay.v1 import session_pb2 as pb
 
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
+
+pytestmark = pytest.mark.both_stores
 
 
 async def _sessions(caller: Caller, **more: object) -> list[pb.Session]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hopline.relay.v1 import delegation_pb2 as pb
 from hopline.relay.v1 import message_pb2, session_pb2
 
 from tests.support.relay_mesh import Caller, RelayMesh, refusal, start_child
+
+pytestmark = pytest.mark.both_stores
 
 
 async def _message(sender: Caller, to: Caller, text: str = "hello", **more: str) -> pb.MessageAgentResponse:

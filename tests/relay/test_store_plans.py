@@ -89,6 +89,7 @@ async def _delegate(mesh: RelayMesh, lead: Caller, sub: Caller, worker: Worker) 
     await lead.turns.CloseSubagent(delegation_pb2.CloseSubagentRequest(session_id=child.session_id))
 
 
+@pytest.mark.sqlite_only("asks SQLite for its plans")
 async def test_every_statement_goes_through_an_index(
     mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:

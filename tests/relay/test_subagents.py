@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hopline.registry.v1 import agent_pb2
 from hopline.relay.v1 import dead_letter_pb2, session_pb2
 from hopline.relay.v1 import delegation_pb2 as pb
@@ -11,6 +12,8 @@ from hopline_relay.store import children
 from hopline_relay.turns import ClaimedTurn
 
 from tests.support.relay_mesh import Caller, RelayMesh, Worker, attempt, refusal, start_child
+
+pytestmark = pytest.mark.both_stores
 
 UUID = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 

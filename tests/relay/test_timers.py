@@ -13,6 +13,8 @@ from hopline_rpc.clock import from_timestamp
 from tests.support.left import Desk, at_work
 from tests.support.relay_mesh import RelayMesh, refusal
 
+pytestmark = pytest.mark.both_stores
+
 REQUEST = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 DAY = 86_400
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hopline_relay.domain.left import KEPT_TODOS, Origin
 from hopline_relay.store import todos
 from hopline_relay.store.book import Book
@@ -9,6 +10,8 @@ from hopline_relay.store.schema import sessions
 from hopline_relay.store.sql import Record
 
 from tests.support.relay_mesh import RelayMesh
+
+pytestmark = pytest.mark.both_stores
 
 ORIGIN = Origin("trn_x", 1, "rot_x")
 

@@ -9,6 +9,8 @@ from hopline_relay.store import todos
 from tests.support.left import at_work
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
 
+pytestmark = pytest.mark.both_stores
+
 REQUEST = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 OTHER = "0b9619ff-8b86-d011-b42d-00c04fc964ff"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,10 +46,10 @@ class InlineWriter(Writer):
         self._loop = asyncio.get_running_loop()
         return self._loop
 
-    def _enqueue(self, kind: str, work: Any) -> asyncio.Future[Any]:
+    def _enqueue(self, kind: str, work: Any, within: Sequence[str] | None) -> asyncio.Future[Any]:
         if self.process.dead:
             raise HoplineError("unavailable", "this process was killed")
-        future = super()._enqueue(kind, work)
+        future = super()._enqueue(kind, work, within)
         if not self._waking:
             self._waking = True
             self._wake(self.process.rounds())

@@ -1,4 +1,4 @@
-"""Migrations: where a database is, where it goes, and when it is refused."""
+"""Migrations: where a database is, where it goes, and when it is refused; on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hopline_rpc.errors import HoplineError
 from hopline_store import migrate, open_database, open_engine
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.exc import IntegrityError
+
+from tests.support import postgres
 
 ENV = """
 from sqlalchemy import MetaData
@@ -42,6 +45,19 @@ BROKEN = script(
 )
 
 
+Place = Path | str
+"""Where a database is: a file of SQLite, or an address."""
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param == "sqlite":
+        yield tmp_path / "store.db"
+        return
+    with postgres.database() as url:
+        yield url
+
+
 @pytest.fixture
 def scripts(tmp_path: Path) -> Path:
     folder = tmp_path / "migrations"
@@ -55,14 +71,23 @@ def add(scripts: Path, text: str = SECOND) -> None:
     (scripts / "versions" / "0002_second.py").write_text(text)
 
 
-def tables(path: Path) -> set[str]:
+def tables(path: Place) -> set[str]:
     engine = open_engine(path)
-    found = set(inspect(engine).get_table_names()) - {"alembic_version"}
+    found = set(inspect(engine).get_table_names(_schema(engine))) - {"alembic_version"}
     engine.dispose()
     return found
 
 
-def bring_up(path: Path, scripts: Path) -> None:
+def _schema(engine: Engine) -> str | None:
+    return "hopline_store" if engine.dialect.name == "postgresql" else None
+
+
+def written(place: Place) -> str:
+    """Return a place as it is written in a program."""
+    return repr(place) if isinstance(place, str) else f"Path({str(place)!r})"
+
+
+def bring_up(path: Place, scripts: Path) -> None:
     engine = open_engine(path)
     try:
         migrate(engine, scripts)
@@ -70,58 +95,54 @@ def bring_up(path: Path, scripts: Path) -> None:
         engine.dispose()
 
 
-def test_an_empty_database_is_brought_to_the_newest_revision(tmp_path: Path, scripts: Path) -> None:
+def test_an_empty_database_is_brought_to_the_newest_revision(place: Place, scripts: Path) -> None:
     add(scripts)
-    bring_up(tmp_path / "store.db", scripts)
-    assert tables(tmp_path / "store.db") == {"one", "two"}
+    bring_up(place, scripts)
+    assert tables(place) == {"one", "two"}
 
 
-def test_an_older_database_gets_what_it_misses_and_keeps_its_rows(tmp_path: Path, scripts: Path) -> None:
-    path = tmp_path / "store.db"
-    bring_up(path, scripts)
-    engine = open_engine(path)
+def test_an_older_database_gets_what_it_misses_and_keeps_its_rows(place: Place, scripts: Path) -> None:
+    bring_up(place, scripts)
+    engine = open_engine(place)
     with engine.begin() as conn:
         conn.exec_driver_sql("INSERT INTO one (id) VALUES (7)")
     engine.dispose()
     add(scripts)
-    bring_up(path, scripts)
-    engine = open_engine(path)
+    bring_up(place, scripts)
+    engine = open_engine(place)
     with engine.connect() as conn:
         assert conn.exec_driver_sql("SELECT id FROM one").scalar() == 7
     engine.dispose()
-    assert tables(path) == {"one", "two"}
+    assert tables(place) == {"one", "two"}
 
 
-def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path, scripts: Path) -> None:
-    path = tmp_path / "store.db"
-    bring_up(path, scripts)
+def test_a_migration_that_fails_leaves_the_database_as_it_was(place: Place, scripts: Path) -> None:
+    bring_up(place, scripts)
     add(scripts, BROKEN)
     with pytest.raises(Exception, match="already exists"):
-        bring_up(path, scripts)
-    assert tables(path) == {"one"}
+        bring_up(place, scripts)
+    assert tables(place) == {"one"}
     add(scripts)
-    bring_up(path, scripts)
-    assert tables(path) == {"one", "two"}
+    bring_up(place, scripts)
+    assert tables(place) == {"one", "two"}
 
 
-def test_a_database_of_a_newer_version_is_refused_in_plain_words(tmp_path: Path, scripts: Path) -> None:
-    path = tmp_path / "store.db"
+def test_a_database_of_a_newer_version_is_refused_in_plain_words(place: Place, scripts: Path) -> None:
     add(scripts)
-    bring_up(path, scripts)
+    bring_up(place, scripts)
     (scripts / "versions" / "0002_second.py").unlink()
     with pytest.raises(HoplineError, match="newer than this version") as caught:
-        bring_up(path, scripts)
+        bring_up(place, scripts)
     assert caught.value.reason == "failed_precondition"
     assert "0002" in caught.value.message
-    assert tables(path) == {"one", "two"}
+    assert tables(place) == {"one", "two"}
 
 
-def test_processes_that_start_together_migrate_once(tmp_path: Path, scripts: Path) -> None:
+def test_processes_that_start_together_migrate_once(place: Place, scripts: Path) -> None:
     add(scripts)
-    path = tmp_path / "store.db"
     code = (
         "import sys; from pathlib import Path; from hopline_store import migrate, open_engine;"
-        f"sys.stdin.readline(); migrate(open_engine(Path({str(path)!r})), Path({str(scripts)!r}))"
+        f"sys.stdin.readline(); migrate(open_engine({written(place)}), Path({str(scripts)!r}))"
     )
     command, pipe = [sys.executable, "-c", code], subprocess.PIPE
     processes = [subprocess.Popen(command, stdin=pipe, stderr=pipe, text=True) for _ in range(2)]
@@ -135,16 +156,15 @@ def test_processes_that_start_together_migrate_once(tmp_path: Path, scripts: Pat
     for thread in threads:
         thread.join()
     assert [code for _, code in results] == [0, 0], results
-    assert tables(path) == {"one", "two"}
+    assert tables(place) == {"one", "two"}
 
 
-def test_a_database_that_is_up_to_date_needs_no_alembic(tmp_path: Path, scripts: Path) -> None:
-    path = tmp_path / "store.db"
-    bring_up(path, scripts)
+def test_a_database_that_is_up_to_date_needs_no_alembic(place: Place, scripts: Path) -> None:
+    bring_up(place, scripts)
     code = (
         "import sys; from pathlib import Path; from hopline_store import open_database;"
-        f"open_database(Path({str(path)!r})); import hopline_store.migrations as m;"
-        f"m.migrate(__import__('hopline_store').open_engine(Path({str(path)!r})), Path({str(scripts)!r}));"
+        f"open_database({written(place)}); import hopline_store.migrations as m;"
+        f"m.migrate(__import__('hopline_store').open_engine({written(place)}), Path({str(scripts)!r}));"
         "print('alembic' in sys.modules)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""The writer and the readers, on a file and in memory."""
+"""The writer and the readers: on a file of SQLite, on SQLite in memory, and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import resource
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,36 @@ import pytest
 from hopline_rpc.errors import HoplineError
 from hopline_store import Database, after_commit, open_database
 from hopline_store.writer import Writer
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DatabaseError, IntegrityError
+
+from tests.support import postgres
 
 REFUSED = HoplineError("not_found", "no such thing")
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "postgresql"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    opened = open_database(tmp_path / "store.db" if request.param == "file" else "sqlite://")
-    await opened.writer.run(create)
-    yield opened
-    await opened.close()
+    async with opened_on(request.param, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["file", "postgresql"])
+async def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    async with opened_on(request.param, tmp_path) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def opened_on(kind: str, folder: Path) -> AsyncIterator[Database]:
+    with ExitStack() as stack:
+        if kind == "postgresql":
+            opened = open_database(stack.enter_context(postgres.database()))
+        else:
+            opened = open_database(folder / "store.db" if kind == "file" else "sqlite://")
+        await opened.writer.run(create)
+        yield opened
+        await opened.close()
 
 
 @pytest.fixture
@@ -38,19 +57,26 @@ async def on_file(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 def create(conn: Connection) -> None:
+    if conn.dialect.name == "postgresql":
+        conn.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS hopline_store")
     conn.exec_driver_sql("CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL)")
+
+
+_INSERT = text(
+    "INSERT INTO things (id, name) SELECT coalesce(max(id), 0) + 1, :name FROM things RETURNING id"
+)
 
 
 def insert(name: str) -> Callable[[Connection], int]:
     def op(conn: Connection) -> int:
-        return int(conn.exec_driver_sql("INSERT INTO things (name) VALUES (?)", (name,)).lastrowid)
+        return int(conn.execute(_INSERT, {"name": name}).scalar_one())
 
     return op
 
 
 def rename(name: str) -> Callable[[Connection], None]:
     def op(conn: Connection) -> None:
-        conn.exec_driver_sql("UPDATE things SET name = ?", (name,))
+        conn.execute(text("UPDATE things SET name = :name"), {"name": name})
 
     return op
 
@@ -452,15 +478,15 @@ async def test_a_mistake_in_a_statement_is_not_taken_for_a_broken_store(database
 # --- reading -------------------------------------------------------------------------------------
 
 
-async def test_readers_cannot_write(on_file: Database) -> None:
+async def test_readers_cannot_write(on_disk: Database) -> None:
     with pytest.raises(HoplineError) as caught:
-        await on_file.reader.run(insert("a"))
+        await on_disk.reader.run(insert("a"))
     assert caught.value.reason == "unavailable"
-    assert await on_file.reader.run(names) == []
+    assert await on_disk.reader.run(names) == []
 
 
-async def test_a_reader_sees_one_state_whatever_is_written_meanwhile(on_file: Database) -> None:
-    await on_file.writer.run(insert("a"))
+async def test_a_reader_sees_one_state_whatever_is_written_meanwhile(on_disk: Database) -> None:
+    await on_disk.writer.run(insert("a"))
     loop, read, written = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def look_twice(conn: Connection) -> tuple[list[str], list[str]]:
@@ -469,12 +495,12 @@ async def test_a_reader_sees_one_state_whatever_is_written_meanwhile(on_file: Da
         written.wait(30)
         return first, names(conn)
 
-    looking = asyncio.create_task(on_file.reader.run(look_twice))
+    looking = asyncio.create_task(on_disk.reader.run(look_twice))
     await read.wait()
-    await on_file.writer.run(insert("b"))
+    await on_disk.writer.run(insert("b"))
     written.set()
     assert await looking == (["a"], ["a"])
-    assert await on_file.reader.run(names) == ["a", "b"]
+    assert await on_disk.reader.run(names) == ["a", "b"]
 
 
 async def test_what_was_written_is_seen_by_the_next_reader(database: Database) -> None:
@@ -506,13 +532,13 @@ async def test_a_file_is_written_with_the_promised_durability(on_file: Database)
 
 
 async def test_what_nobody_waits_for_is_written_too_and_its_failure_disturbs_nobody(
-    on_file: Database,
+    on_disk: Database,
 ) -> None:
     failures: list[BaseException] = []
-    on_file.writer.post(insert("posted"), failures.append)
-    on_file.writer.post(write_then_refuse("refused"), failures.append)
-    await on_file.writer.run(insert("waited for"))
-    assert await on_file.reader.run(names) == ["posted", "waited for"]
+    on_disk.writer.post(insert("posted"), failures.append)
+    on_disk.writer.post(write_then_refuse("refused"), failures.append)
+    await on_disk.writer.run(insert("waited for"))
+    assert await on_disk.reader.run(names) == ["posted", "waited for"]
     assert len(failures) == 1
 
 

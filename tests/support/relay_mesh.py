@@ -316,9 +316,10 @@ class Worker:
 class RelayMesh:
     """The three services."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock, store_url: str = "") -> None:
         self.folder = folder
         self.clock = clock
+        self.store_url = store_url
         self.channels: dict[str, Any] = {}
         self.relay: Relay
         self._wiring: Wiring
@@ -335,6 +336,7 @@ class RelayMesh:
             clock=self.clock,
             ids=Ids(self.clock),
             service_token=lambda: self._token,
+            settings={"database_url": self.store_url},
             embedded=True,
         )
         registry = await REGISTRY.open(wiring)
@@ -480,9 +482,11 @@ class RelayMesh:
 
 
 @asynccontextmanager
-async def relay_mesh(folder: Path, now: float = 1_750_000_000.0) -> AsyncIterator[RelayMesh]:
+async def relay_mesh(
+    folder: Path, now: float = 1_750_000_000.0, store_url: str = ""
+) -> AsyncIterator[RelayMesh]:
     """Open a mesh and close it at the end."""
-    mesh = RelayMesh(folder, Clock(now))
+    mesh = RelayMesh(folder, Clock(now), store_url)
     await mesh.open()
     try:
         yield mesh

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hopline_rpc.errors import HoplineError
@@ -105,6 +105,13 @@ class ServiceSettings(BaseSettings):
         except ValidationError as error:
             lines = [f"HOPLINE_{_name(item['loc'])}: {item['msg']}" for item in error.errors()]
             raise HoplineError("invalid_argument", "bad settings: " + "; ".join(lines)) from None
+
+
+class StoreSettings(ServiceSettings):
+    """Settings of a service that keeps a database."""
+
+    # `postgresql://…`: its tables lie there, in a schema of their own. Empty: an SQLite file in `data`.
+    database_url: str = Field(default="", repr=False)
 
 
 def setting_names() -> list[str]:

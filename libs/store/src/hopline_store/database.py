@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.metrics import Family, Point, histogram
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import StaticPool
 
 from hopline_store.failures import driver_words, store_failure
 from hopline_store.migrations import migrate
 from hopline_store.reader import THREADS, Reader
-from hopline_store.writer import Writer
+from hopline_store.writer import Order, Writer
 
 # Only another process can hold the lock: whoever waits for it waits for nothing of ours, and rather hears it.
 BUSY_MILLISECONDS: Final = 1_000
@@ -75,32 +75,58 @@ class Database:
 
 
 def open_database(
-    url: str | Path, *, migrations: str | None = None, name: str = "store", readers: int = THREADS
+    url: str | Path,
+    *,
+    migrations: str | None = None,
+    name: str = "store",
+    readers: int = THREADS,
+    alone: bool = False,
 ) -> Database:
     """Open a database and bring it up to date.
 
-    `url` is an SQLAlchemy URL, or the path of an SQLite file; `sqlite://` is a database in memory, for
-    tests. `migrations` names the package with the Alembic scripts, such as `hopline_relay.migrations`.
+    `url` is the path of an SQLite file, or `postgresql://…`; `sqlite://` is a database in memory, for
+    tests. `migrations` names the package with the Alembic scripts, such as `hopline_relay.migrations`. On
+    PostgreSQL the tables are in the schema of `name`, and with `alone` no second writer is let in.
     """
-    engine = open_engine(url)
+    engine = open_engine(url, name, readers)
+    # One connection is all that an in-memory database has: whoever uses it, uses it alone.
+    lock = threading.RLock() if is_memory(engine) else None
+    writer = Writer(engine, name=name, lock=lock, order=_order(engine, name, alone))
     try:
+        if alone and engine.dialect.name != "sqlite":
+            writer.connect()
         if migrations is not None:
             migrate(engine, migrations)
     except DBAPIError as error:
+        writer.disconnect()
         engine.dispose()
         text = store_failure(error)
         if text is None:
             raise
-        file = make_url(url).database if isinstance(url, str) else url
-        raise HoplineError("unavailable", f"{text}: {file} ({driver_words(error)})") from None
+        raise HoplineError("unavailable", f"{text}: {_shown(url)} ({driver_words(error)})") from None
     except BaseException:
+        writer.disconnect()
         engine.dispose()
         raise
-    # One connection is all that an in-memory database has: whoever uses it, uses it alone.
-    lock = threading.RLock() if is_memory(engine) else None
-    writer = Writer(engine, name=name, lock=lock)
     reader = Reader(engine, name=name, threads=readers, lock=lock)
     return Database(engine, writer, reader)
+
+
+def _order(engine: Engine, name: str, alone: bool) -> Order | None:
+    """Return what keeps the transactions of several processes apart; SQLite does so by itself."""
+    if engine.dialect.name == "sqlite":
+        return None
+    from hopline_store.postgres import Locks
+
+    return Locks(name, alone=alone)
+
+
+def _shown(url: str | Path) -> str:
+    """Return where a database is, in words without a password."""
+    if isinstance(url, Path):
+        return str(url)
+    parsed = make_url(url)
+    return f"{parsed.database} on {parsed.host}" if parsed.host else str(parsed.database)
 
 
 def private_file(folder: Path, name: str) -> Path:
@@ -111,11 +137,14 @@ def private_file(folder: Path, name: str) -> Path:
     return file
 
 
-def open_engine(url: str | Path) -> Engine:
+def open_engine(url: str | Path, name: str = "store", readers: int = THREADS) -> Engine:
     """Return an engine set up the way the writer and the readers need it."""
-    parsed = make_url(f"sqlite:///{url}" if isinstance(url, Path) else url)
-    if parsed.get_backend_name() != "sqlite":
-        return create_engine(parsed, pool_pre_ping=True)
+    parsed = _parsed(url)
+    if parsed.drivername != "sqlite":
+        from hopline_store.postgres import open_postgres
+
+        # The writer's, one a reader, and one for whoever looks after the database.
+        return open_postgres(parsed, name, readers + 2)
     options: dict[str, Any] = {}
     if parsed.database in (None, "", ":memory:"):
         options["poolclass"] = StaticPool
@@ -132,6 +161,17 @@ def open_engine(url: str | Path) -> Engine:
     event.listen(engine, "connect", _set_pragmas)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _parsed(url: str | Path) -> URL:
+    if isinstance(url, Path):
+        return URL.create("sqlite", database=str(url))
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        # Not said: there may be a password in it.
+        text = "the address of the database must be like postgresql://user:password@host:5432/hopline"
+        raise HoplineError("invalid_argument", text) from None
 
 
 def is_memory(engine: Engine) -> bool:

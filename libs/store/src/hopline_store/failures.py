@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from hopline_rpc.errors import HoplineError
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 log = logging.getLogger("hopline.store")
 
@@ -24,6 +24,24 @@ _SQLITE: Final = {
     "SQLITE_IOERR": "the store's disk fails",
     "SQLITE_PROTOCOL": "the store is locked by another process",
     "SQLITE_NOMEM": "the store has no memory left",
+}
+# PostgreSQL's states that say the same, by their first letters; the longest that fits counts.
+_POSTGRES: Final = {
+    "08": "the store cannot be reached just now",
+    "28": "the store refuses the credential it is given",
+    "3D": "the store's database does not exist",
+    "40": "others write to the store just now",
+    "53": "the store has no room for another connection",
+    "53100": "the disk of the store is full",
+    "53200": "the store has no memory left",
+    "55P03": "the store is locked by another process",
+    "57": "the store cannot be reached just now",
+    "57014": "the store takes too long",
+    "25P03": "the store takes too long",
+    "25006": "the store cannot be written",
+    "42501": "the store refuses the credential it is given",
+    "58": "the store's disk fails",
+    "XX": "the store's file is damaged",
 }
 _AGAIN_SECONDS: Final = 10.0
 # When each of these texts was logged last.
@@ -42,12 +60,40 @@ def store_failure(error: BaseException) -> str | None:
             if name == primary or name.startswith(f"{primary}_"):
                 return text
         return None
-    return _ANY if error.connection_invalidated else None
+    state = _state(error)
+    if state:
+        known = (_POSTGRES.get(state[:length]) for length in (5, 2))
+        return next((text for text in known if text is not None), None)
+    return _ANY if is_cut_off(error) else None
+
+
+def is_cut_off(error: BaseException) -> bool:
+    """Tell whether a connection to the store has broken, or could not be made."""
+    if not isinstance(error, DBAPIError):
+        return False
+    if error.connection_invalidated:
+        return True
+    state = _state(error)
+    if not state:
+        # The driver has no state to tell where the server did not say a word.
+        return isinstance(error, OperationalError | InterfaceError) and not _sqlite_name(error)
+    return state.startswith(("08", "57P")) or state == "25P03"
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Tell whether a transaction met another one, and would go through once it is run again."""
+    return _state(error) in ("40001", "40P01")
+
+
+def _state(error: BaseException) -> str:
+    driver = error.orig if isinstance(error, DBAPIError) else error
+    return str(getattr(driver, "sqlstate", None) or "")
 
 
 def is_locked(error: BaseException) -> bool:
     """Tell whether another process had locked the store."""
-    return _sqlite_name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL"))
+    name = _sqlite_name(error)
+    return name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")) or _state(error) == "55P03"
 
 
 def needs_room(error: BaseException) -> bool:

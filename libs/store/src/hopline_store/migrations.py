@@ -48,7 +48,11 @@ def _bring_up(conn: Connection, folder: Path, revisions: dict[str, str | None], 
     """Upgrade within a transaction, unless another process has done so since we looked."""
     # On SQLite the transaction itself is the lock: it began with BEGIN IMMEDIATE.
     if conn.dialect.name == "postgresql":
+        conn.exec_driver_sql(f"SET LOCAL lock_timeout = {_TURN_MILLISECONDS}")
+        conn.exec_driver_sql("SET LOCAL statement_timeout = 0")
         conn.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
+        schema = conn.exec_driver_sql("SHOW search_path").scalar()
+        conn.exec_driver_sql(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
     current = _current(conn)
     if current == head:
         return

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from hopline_rpc.errors import HoplineError
 from sqlalchemy import Connection, Engine
 
-from hopline_store.failures import store_failure, unavailable
+from hopline_store.failures import is_cut_off, store_failure, unavailable
 
 T = TypeVar("T")
 
@@ -68,19 +68,24 @@ class Reader:
             conn.close()
         self._open.clear()
 
-    def _read(self, fn: Callable[[Connection], T]) -> T:
+    def _read(self, fn: Callable[[Connection], T], *, again: bool = True) -> T:
+        had = getattr(self._local, "conn", None) is not None
         try:
             with self._lock:
                 conn = self._connection()
                 try:
                     return fn(conn)
                 finally:
-                    conn.rollback()
+                    if not conn.invalidated:
+                        conn.rollback()
         except Exception as error:
             text = store_failure(error)
             if text is None:
                 raise
             self._forget()
+            if had and again and is_cut_off(error):
+                # A server that was started again has forgotten the connections of before.
+                return self._read(fn, again=False)
             raise unavailable(error, text) from None
 
     def _connection(self) -> Connection:

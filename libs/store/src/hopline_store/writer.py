@@ -16,16 +16,23 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.stats import COUNT_BUCKETS, Histogram
 from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import StaticPool
 
-from hopline_store.failures import is_locked, needs_room, store_failure, unavailable
+from hopline_store.failures import (
+    is_conflict,
+    is_cut_off,
+    is_locked,
+    needs_room,
+    store_failure,
+    unavailable,
+)
 
 log = logging.getLogger("hopline.store")
 
@@ -37,7 +44,12 @@ Op = Callable[[Connection], T]
 Handler = Callable[[Connection, list[Any]], Sequence[Any]]
 """Treats items of one kind at once; returns a result or an exception for each, in order."""
 
+Within = Sequence[str] | None
+"""The workspaces that an operation reads and writes in; None where it may be any."""
+
 MAX_BATCH: Final = 128
+# How often a batch is run that meets transactions of other processes.
+_TRIES: Final = 5
 MAX_QUEUED: Final = 8192
 _AFTER_COMMIT: Final = "hopline_after_commit"
 
@@ -48,6 +60,23 @@ class _Entry(NamedTuple):
     future: asyncio.Future[Any]
     kind: str  # empty: an operation of its own
     work: Any  # the operation, or the item
+    within: Within = None
+
+
+class Order(Protocol):
+    """What makes the transactions of several processes follow each other, where a database does not."""
+
+    def connected(self, conn: Connection) -> None:
+        """Take what the writer's connection has to hold for as long as it lives."""
+        ...
+
+    def take(self, conn: Connection, withins: Iterable[Within]) -> None:
+        """Wait until nobody else writes there; called first in a transaction, and over with it."""
+        ...
+
+    def written(self, connection: Any) -> int | None:
+        """Return how often a driver's connection has changed rows; None where it is beyond telling."""
+        ...
 
 
 class _Outcome(NamedTuple):
@@ -84,6 +113,10 @@ class _RunAgainError(Exception):
     """A failed operation had written something: the batch has to be run again with savepoints."""
 
 
+class _NotBegunError(Exception):
+    """A connection had broken before the batch's first operation was run on it."""
+
+
 class _BrokenError(Exception):
     """The store as a whole failed; `text` is for the callers."""
 
@@ -112,8 +145,10 @@ class Writer:
         max_batch: int = MAX_BATCH,
         max_queued: int = MAX_QUEUED,
         lock: AbstractContextManager[Any] | None = None,
+        order: Order | None = None,
     ) -> None:
         self._engine = engine
+        self._order = order
         self._max_batch = max_batch
         self._max_queued = max_queued
         # An in-memory database has one connection, which readers use as well.
@@ -136,12 +171,21 @@ class Writer:
 
     # --- on the event loop ------------------------------------------------------------------------
 
-    async def run(self, op: Callable[[Connection], T]) -> T:
-        """Run `op` in a transaction and return its result once that is committed."""
-        result: T = await self._enqueue("", op)
+    async def run(self, op: Callable[[Connection], T], within: Within = None) -> T:
+        """Run `op` in a transaction and return its result once that is committed.
+
+        `within`: the workspaces that it is about; other processes write in others meanwhile. What does not
+        say is about any, and on a database that several share it is alone while it runs.
+        """
+        result: T = await self._enqueue("", op, within)
         return result
 
-    def post(self, op: Callable[[Connection], object], failed: Callable[[BaseException], None]) -> None:
+    def post(
+        self,
+        op: Callable[[Connection], object],
+        failed: Callable[[BaseException], None],
+        within: Within = None,
+    ) -> None:
         """Run `op` in a transaction that nobody waits for; `failed` gets what it fails with. Not bounded."""
         self._check_open()
 
@@ -149,13 +193,13 @@ class Writer:
             if not done.cancelled() and (error := done.exception()) is not None:
                 failed(error)
 
-        self._put("", op).add_done_callback(look)
+        self._put("", op, within).add_done_callback(look)
 
-    async def submit(self, kind: str, item: Any) -> Any:
+    async def submit(self, kind: str, item: Any, within: Within = None) -> Any:
         """Queue an item for the handler of its kind and return its result once that is committed."""
         if kind not in self._handlers:
             raise ValueError(f"no handler for {kind!r}")
-        return await self._enqueue(kind, item)
+        return await self._enqueue(kind, item, within)
 
     def register(
         self,
@@ -175,6 +219,14 @@ class Writer:
         """Run `hook` on the event loop after each commit, before the results are handed out."""
         self._hooks.append(hook)
 
+    def connect(self) -> None:
+        """Open the writer's connection now, where it has to be known that there can be one."""
+        self._connection()
+
+    def disconnect(self) -> None:
+        """Let go of a connection that nothing was asked of yet."""
+        self._disconnect()
+
     @property
     def closed(self) -> bool:
         """Whether nothing more is taken."""
@@ -185,21 +237,21 @@ class Writer:
         """How many operations wait or run."""
         return self._queued
 
-    def _enqueue(self, kind: str, work: Any) -> asyncio.Future[Any]:
+    def _enqueue(self, kind: str, work: Any, within: Within) -> asyncio.Future[Any]:
         self._check_open()
         if self._queued >= self._max_queued:
             raise HoplineError("overloaded", "the store has too much to do", retry_after=1.0)
-        return self._put(kind, work)
+        return self._put(kind, work, within)
 
     def _check_open(self) -> None:
         if self._closed:
             raise HoplineError("unavailable", "the store is closed")
 
-    def _put(self, kind: str, work: Any) -> asyncio.Future[Any]:
+    def _put(self, kind: str, work: Any, within: Within) -> asyncio.Future[Any]:
         loop = self._loop or self._start()
         future: asyncio.Future[Any] = loop.create_future()
         self._queued += 1
-        self._queue.put(_Entry(future, kind, work))
+        self._queue.put(_Entry(future, kind, work, within))
         return future
 
     def _start(self) -> asyncio.AbstractEventLoop:
@@ -218,6 +270,8 @@ class Writer:
         if self._thread is not None:
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
+        else:
+            self._disconnect()
 
     def _hand_out(self, outcomes: list[_Outcome], callbacks: list[Callable[[], object]]) -> None:
         """Give the callers of a batch what it came to."""
@@ -269,10 +323,7 @@ class Writer:
             return gone, []
         try:
             with self._lock:
-                try:
-                    outcomes, callbacks = self._transaction(units, self._run_all)
-                except _RunAgainError:
-                    outcomes, callbacks = self._transaction(units, self._run_each)
+                outcomes, callbacks = self._run(units)
         except Exception as error:
             failure = self._failed(error)
             lost = [_Outcome(entry.future, None, failure) for unit in units for entry in unit.entries]
@@ -282,6 +333,24 @@ class Writer:
         self.operations += len(outcomes)
         self.sizes.add(len(outcomes))
         return gone + outcomes, [*callbacks, *self._hooks]
+
+    def _run(self, units: list[_Unit]) -> tuple[list[_Outcome], list[Callable[[], object]]]:
+        run, tries, had = self._run_all, 1, self._conn is not None
+        while True:
+            try:
+                return self._transaction(units, run)
+            except _RunAgainError:
+                run = self._run_each
+            except _NotBegunError as error:
+                # A server that was started again has forgotten the connection: nothing is lost yet.
+                if not had:
+                    raise error.__cause__ or error from None
+                had = False
+                self._drop()
+            except Exception as error:
+                if tries >= _TRIES or not is_conflict(error.__cause__ or error):
+                    raise
+                tries += 1
 
     def _units(self, entries: list[_Entry]) -> list[_Unit]:
         """Put together what one handler treats at once, in order of arrival."""
@@ -307,14 +376,24 @@ class Writer:
         callbacks: list[Callable[[], object]] = []
         conn.info[_AFTER_COMMIT] = callbacks
         with conn.begin():
+            if self._order is not None:
+                self._take_turn(self._order, conn, units)
             outcomes = run(conn, units)
         return outcomes, callbacks
+
+    def _take_turn(self, order: Order, conn: Connection, units: list[_Unit]) -> None:
+        try:
+            order.take(conn, [entry.within for unit in units for entry in unit.entries])
+        except Exception as error:
+            if is_cut_off(error):
+                raise _NotBegunError from error
+            raise
 
     def _run_all(self, conn: Connection, units: list[_Unit]) -> list[_Outcome]:
         """Run the batch without savepoints: the fast way, for batches in which nothing is undone."""
         outcomes: list[_Outcome] = []
         callbacks: list[Callable[[], object]] = conn.info[_AFTER_COMMIT]
-        written = _written(conn)
+        written = _written(conn, self._order)
         for unit in units:
             before, kept = written(), len(callbacks)
             try:
@@ -344,20 +423,31 @@ class Writer:
 
     def _connection(self) -> Connection:
         if self._conn is None:
-            self._conn = self._engine.connect()
+            conn = self._engine.connect()
+            if self._order is not None:
+                try:
+                    self._order.connected(conn)
+                except BaseException:
+                    conn.close()
+                    raise
+            self._conn = conn
         return self._conn
 
     def _failed(self, error: Exception) -> BaseException:
         """Say why a whole batch failed, and start the next one on a fresh connection."""
-        if self._conn is not None and not isinstance(self._engine.pool, StaticPool):
-            self._conn.invalidate()
-        self._disconnect()
+        self._drop()
         cause = error.__cause__ or error
         self._was_locked = is_locked(cause)
         if needs_room(cause):
             self._make_room()
         text = error.text if isinstance(error, _BrokenError) else store_failure(error)
         return unavailable(cause, text) if text is not None else error
+
+    def _drop(self) -> None:
+        """Let go of a connection that may be broken."""
+        if self._conn is not None and not isinstance(self._engine.pool, StaticPool):
+            self._conn.invalidate()
+        self._disconnect()
 
     def _make_room(self) -> None:
         """Take the log of writes into the database's file, which makes room where the log fills the disk."""
@@ -395,9 +485,9 @@ def _raise_if_broken(error: Exception) -> None:
         raise _BrokenError(text) from error
 
 
-def _written(conn: Connection) -> Callable[[], int | None]:
-    """Return what counts the rows changed so far; it says None where the database keeps no count."""
-    if conn.dialect.name != "sqlite":
-        return lambda: None
+def _written(conn: Connection, order: Order | None) -> Callable[[], int | None]:
+    """Return what counts the changes so far; it says None where that cannot be told."""
     driver: Any = conn.connection.driver_connection
+    if order is not None:
+        return lambda: order.written(driver)
     return lambda: int(driver.total_changes)

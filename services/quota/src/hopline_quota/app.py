@@ -113,6 +113,9 @@ SERVICE: Final = QuotaService()
 
 
 def _open_store(wiring: Wiring, settings: QuotaSettings) -> Database:
-    """Open the ledger's database; a file and a folder for their owner alone."""
+    """Open the ledger's database; of SQLite, a file and a folder for their owner alone."""
+    scripts = "hopline_quota.migrations"
+    if settings.database_url:
+        return open_database(settings.database_url, migrations=scripts, name="quota", alone=True)
     file = private_file(wiring.data_dir or settings.data.expanduser(), DATABASE_FILE)
-    return open_database(file, migrations="hopline_quota.migrations", name="quota")
+    return open_database(file, migrations=scripts, name="quota")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from hopline_rpc.settings import ServiceSettings
+from hopline_rpc.settings import StoreSettings
 
 DATABASE_FILE: Final = "quota.db"
 
 
-class QuotaSettings(ServiceSettings):
+class QuotaSettings(StoreSettings):
     """What can be set."""
 
     # Where the ledger is kept; whoever runs all services says where.

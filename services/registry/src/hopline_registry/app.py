@@ -72,7 +72,7 @@ class RegistryService:
         """Open the database, make what every mesh has, and build the server; opens no port."""
         settings = RegistrySettings.load(wiring.settings)
         folder = wiring.data_dir or settings.data.expanduser()
-        registry = Registry(wiring, settings, _open_store(folder), folder)
+        registry = Registry(wiring, settings, _open_store(folder, settings.database_url), folder)
         try:
             await registry.start()
         except BaseException:
@@ -219,13 +219,16 @@ class _Store(NamedTuple):
     lock: IO[str]
 
 
-def _open_store(folder: Path) -> _Store:
-    """Open the database, which holds the private keys: a file and a folder for their owner alone."""
+def _open_store(folder: Path, url: str) -> _Store:
+    """Open the database, which holds the private keys: of SQLite, a file for its owner alone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _locked(folder / LOCK_FILE)
+    scripts = "hopline_registry.migrations"
     try:
-        file = private_file(folder, DATABASE_FILE)
-        db = open_database(file, migrations="hopline_registry.migrations", name="registry")
+        if url:
+            db = open_database(url, migrations=scripts, name="registry", alone=True)
+        else:
+            db = open_database(private_file(folder, DATABASE_FILE), migrations=scripts, name="registry")
     except BaseException:
         lock.close()
         raise

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from hopline_rpc.settings import Issuer, PublicUrl, ServiceSettings
+from hopline_rpc.settings import Issuer, PublicUrl, StoreSettings
 from pydantic import Field, model_validator
 
 DATABASE_FILE: Final = "registry.db"
 LOCK_FILE: Final = "registry.lock"
 
 
-class RegistrySettings(ServiceSettings):
+class RegistrySettings(StoreSettings):
     """What can be set."""
 
     # Where the database and the installation's token are kept; whoever runs all services says where.

@@ -574,6 +574,9 @@ def _webhook_secret() -> str:
 
 
 def _open_store(wiring: Wiring, settings: RelaySettings) -> Database:
-    """Open the database; a file and a folder for their owner alone."""
+    """Open the database; of SQLite, a file and a folder for their owner alone."""
+    scripts = "hopline_relay.migrations"
+    if settings.database_url:
+        return open_database(settings.database_url, migrations=scripts, name="relay", alone=True)
     file = private_file(wiring.data_dir or settings.data.expanduser(), DATABASE_FILE)
-    return open_database(file, migrations="hopline_relay.migrations", name="relay")
+    return open_database(file, migrations=scripts, name="relay")

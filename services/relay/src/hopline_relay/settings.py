@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from hopline_rpc.settings import ServiceSettings
+from hopline_rpc.settings import StoreSettings
 from pydantic import Field
 
 DATABASE_FILE: Final = "relay.db"
 
 
-class RelaySettings(ServiceSettings):
+class RelaySettings(StoreSettings):
     """What can be set."""
 
     # Where the database is kept; whoever runs all services says where.

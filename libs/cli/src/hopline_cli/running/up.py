@@ -17,8 +17,8 @@ from hopline_rpc.ids import Ids
 from hopline_rpc.service import GrpcService, RunningService, Service, Wiring
 from hopline_rpc.settings import (
     PublicUrl,
-    ServiceSettings,
     SingleAgent,
+    StoreSettings,
     public_url_problem,
     setting_names,
 )
@@ -53,7 +53,7 @@ class TokenMaker(Protocol):
         ...
 
 
-class UpSettings(ServiceSettings):
+class UpSettings(StoreSettings):
     """What concerns the mesh as a whole."""
 
     public_url: PublicUrl = ""
@@ -130,6 +130,12 @@ async def run_up(
     services = installed()
     config = _config(data, config_file, public_url, single)
     settings = UpSettings.load(config.settings)
+    if settings.database_url:
+        # Not passed over: somebody may think that what happens here is kept there.
+        raise HoplineError(
+            "failed_precondition",
+            "`hopline up` keeps its mesh in SQLite; HOPLINE_DATABASE_URL is for `hopline serve`",
+        )
     configure_logs(settings)
     with DataDirectory(data) as directory:
         spans = telemetry.setup("hopline", SqliteSpanExporter(data / SPANS))
