@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hopline_console.forms.once import Once
 from hopline_console.mesh import Mesh
 from hopline_console.page import Page, serve
 from hopline_console.rendering import environment
@@ -47,6 +48,7 @@ class ConsoleContext:
         self.seal = seal
         self.guard = guard
         self.templates: Environment = environment()
+        self.once = Once()
         self.streams = Streams(settings.console_streams, wiring.clock, wiring.ids)
         guard.protect(self.streams.live)
         self._channels = channels

@@ -30,7 +30,7 @@ PAGE_SIZE: Final = 50
 CSRF: Final = "csrf"
 _MOST_FIELDS: Final = 200
 _MOST_BYTES: Final = 256 * 1024
-_STATUS: Final = {
+STATUS: Final = {
     "invalid_argument": 400,
     "unauthenticated": 401,
     "permission_denied": 403,
@@ -132,9 +132,7 @@ class Page:
     async def fail(self, error: HoplineError) -> Response:
         """Answer with the page of an error. All that is hidden has one page, in the same words."""
         hidden = error.reason == "not_found"
-        return await self.render(
-            "error.html", _STATUS.get(error.reason, 409), error=None if hidden else error
-        )
+        return await self.render("error.html", STATUS.get(error.reason, 409), error=None if hidden else error)
 
 
 def serve(context: ConsoleContext, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -182,7 +180,7 @@ async def _told(page: Page, error: HoplineError) -> Response:
 def plain_error(context: ConsoleContext, error: HoplineError) -> Response:
     """Answer with an error where nobody is signed in, or the registry is away."""
     text = context.templates.get_template("plain_error.html").render(error=error)
-    return HTMLResponse(text, _STATUS.get(error.reason, 409))
+    return HTMLResponse(text, STATUS.get(error.reason, 409))
 
 
 def to_signin(request: Request, *, ended: bool = False) -> Response:

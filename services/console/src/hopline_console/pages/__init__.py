@@ -7,6 +7,36 @@ from __future__ import annotations
 
 from typing import Final
 
-from hopline_console.pages import floor
+from hopline_console.pages import (
+    agents,
+    audit,
+    credit,
+    crews,
+    floor,
+    hooks,
+    models,
+    plugins,
+    policy,
+    schedules,
+    tokens,
+    usage,
+    users,
+    webhooks,
+)
 
-FAMILIES: Final = (floor,)
+FAMILIES: Final = (
+    floor,
+    usage,
+    audit,
+    agents,
+    crews,
+    schedules,
+    webhooks,
+    plugins,
+    hooks,
+    users,
+    tokens,
+    policy,
+    models,
+    credit,
+)

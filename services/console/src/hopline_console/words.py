@@ -1,0 +1,42 @@
+"""Words of people for values of the contract."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from google.protobuf.descriptor import EnumDescriptor
+
+VIEWER: Final = 1
+OPERATOR: Final = 2
+ADMIN: Final = 3
+_ROLES: Final = {VIEWER: "viewer", OPERATOR: "operator", ADMIN: "admin"}
+
+
+def word(kind: EnumDescriptor, value: int) -> str:
+    """Return an enum's value as people say it: `receive only`; empty for the unset one."""
+    found = kind.values_by_number.get(value)
+    if found is None or not value:
+        return ""
+    prefix = kind.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    return found.name.removeprefix(prefix).lower().replace("_", " ")
+
+
+def role_word(role: int) -> str:
+    """Return `viewer`, `operator`, `admin`; `none` for no role."""
+    return _ROLES.get(role, "none")
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: `1 agent`, `3 agents`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def plain(value: Any) -> Any:
+    """Turn the floats of a Struct back into the whole numbers they were."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return value
