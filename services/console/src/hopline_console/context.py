@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import grpc.aio
+from hopline.registry.v1 import identity_pb2, identity_pb2_grpc
 from hopline_directory import Guard
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.metrics import Family, gauge
@@ -17,8 +18,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hopline_console.attempts import Attempts, client_of
 from hopline_console.forms.once import Once
-from hopline_console.mesh import Mesh
+from hopline_console.mesh import CALL_SECONDS, Mesh
+from hopline_console.oidc import Pending, provider_of
 from hopline_console.page import Page, serve
 from hopline_console.rendering import environment
 from hopline_console.sealing import Seal, Session
@@ -51,6 +54,8 @@ class ConsoleContext:
         self.once = Once()
         self.streams = Streams(settings.console_streams, wiring.clock, wiring.ids)
         guard.protect(self.streams.live)
+        self.attempts = Attempts(settings.console_signins_per_address, settings.console_signins, wiring.clock)
+        self.provider = provider_of(settings, wiring.clock)
         self._channels = channels
         self._data_dir = wiring.data_dir
 
@@ -71,6 +76,19 @@ class ConsoleContext:
             text = f"the console is for people; this is the token of {_ARTICLES[found.kind]} {found.kind}"
             raise HoplineError("permission_denied", text)
         return found
+
+    async def sign_in_by(self, id_token: str, pending: Pending) -> identity_pb2.SignInResponse:
+        """Have the registry look at an identity provider's word, and make a token of the person it means."""
+        registry = identity_pb2_grpc.IdentityServiceStub(self._channels["registry"])
+        request = identity_pb2.SignInRequest(
+            id_token=id_token, nonce=pending.nonce, workspace=pending.workspace
+        )
+        return await registry.SignIn(request, timeout=CALL_SECONDS)
+
+    def client(self, request: Request) -> str:
+        """Return the address that a request comes from."""
+        peer = request.client.host if request.client else ""
+        return client_of(peer, request.headers.getlist("x-forwarded-for"), self.settings.proxies)
 
     def session_of(self, request: Request) -> Session | None:
         """Return the session that a request comes with, sealed by us and not yet over."""

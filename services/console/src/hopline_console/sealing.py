@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from hopline_rpc.clock import Clock
 from hopline_rpc.errors import HoplineError
+
+from hopline_console.oidc import PENDING_SECONDS, Pending
 
 KEY_FILE: Final = "console.key"
 _FLASH_SECONDS: Final = 60
@@ -30,11 +32,13 @@ class Session:
     workspace: str
     csrf: str = field(repr=False)
     until: float
+    # Whether the token was made for this session, and ends with it.
+    own_token: bool = False
 
     @classmethod
-    def begin(cls, token: str, workspace: str, until: float) -> Session:
+    def begin(cls, token: str, workspace: str, until: float, *, own_token: bool = False) -> Session:
         """Begin a session; forms made in it are good for no other."""
-        return cls(token, workspace, secrets.token_urlsafe(24), until)
+        return cls(token, workspace, secrets.token_urlsafe(24), until, own_token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +59,34 @@ class Seal:
     def session(self, session: Session) -> str:
         """Seal a session."""
         return self._sealed(
-            {"t": session.token, "w": session.workspace, "c": session.csrf, "u": session.until}
+            {
+                "t": session.token,
+                "w": session.workspace,
+                "c": session.csrf,
+                "u": session.until,
+                "o": session.own_token,
+            }
         )
 
     def open_session(self, sealed: str) -> Session | None:
         """Return a session that is still good."""
         found = self._opened(sealed)
         try:
-            session = Session(str(found["t"]), str(found["w"]), str(found["c"]), float(found["u"]))
+            session = Session(
+                str(found["t"]), str(found["w"]), str(found["c"]), float(found["u"]), bool(found.get("o"))
+            )
         except (KeyError, TypeError, ValueError):
             return None
         return session if session.until > self._clock.now() else None
+
+    def pending(self, pending: Pending) -> str:
+        """Seal a sign-in that goes on at an identity provider."""
+        return self._sealed({"p": asdict(pending)})
+
+    def open_pending(self, sealed: str) -> Pending | None:
+        """Return a sign-in that has begun here."""
+        found = self._opened(sealed, int(PENDING_SECONDS)).get("p")
+        return Pending(**found) if isinstance(found, dict) else None
 
     def flash(self, flash: Flash) -> str:
         """Seal a line for the next page."""

@@ -23,6 +23,7 @@ from hopline_console.context import ConsoleContext
 from hopline_console.page import Page, plain_error
 from hopline_console.pages import FAMILIES
 from hopline_console.signing import routes as signing_routes
+from hopline_console.signing_oidc import routes as oidc_routes
 
 STATIC: Final = Path(__file__).parent / "static"
 MAX_BODY: Final = 1024 * 1024
@@ -78,6 +79,7 @@ def build_app(context: ConsoleContext, hosts: Sequence[str]) -> Starlette:
             Route("/readyz", readyz, methods=["GET"]),
             Route("/live", _live(context), methods=["GET"]),
             *signing_routes(context),
+            *oidc_routes(context),
             *(route for family in FAMILIES for route in family.routes(context)),
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
         ],
