@@ -17,6 +17,7 @@ from hopline_cli.commands import (
     dead,
     doctor,
     export,
+    floor,
     held,
     left,
     look,
@@ -82,6 +83,7 @@ app.add_typer(schedules.app, name="schedule")
 app.add_typer(webhooks.app, name="webhook")
 app.add_typer(talk.app)
 app.add_typer(look.app)
+app.add_typer(floor.app)
 app.add_typer(doctor.app)
 look.threads.add_typer(export.threads)
 app.add_typer(look.threads, name="threads")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceAsyncStub
     from hopline.relay.v1.draft_pb2_grpc import DraftServiceAsyncStub
     from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceAsyncStub
+    from hopline.relay.v1.floor_pb2_grpc import FloorServiceAsyncStub
     from hopline.relay.v1.message_pb2_grpc import MessageServiceAsyncStub
     from hopline.relay.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
     from hopline.relay.v1.session_pb2_grpc import SessionServiceAsyncStub
@@ -241,6 +242,13 @@ class Mesh:
         from hopline.quota.v1.usage_pb2_grpc import UsageServiceStub
 
         return UsageServiceStub(self.channel("quota"))
+
+    @property
+    def floor(self) -> FloorServiceAsyncStub:
+        """What goes on right now, and why something does not."""
+        from hopline.relay.v1.floor_pb2_grpc import FloorServiceStub
+
+        return FloorServiceStub(self.channel("relay"))
 
     @property
     def credits(self) -> CreditServiceAsyncStub:

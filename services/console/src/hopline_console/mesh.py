@@ -23,6 +23,7 @@ from hopline.relay.v1 import (
     delegation_pb2_grpc,
     draft_pb2_grpc,
     escalation_pb2_grpc,
+    floor_pb2_grpc,
     hook_state_pb2_grpc,
     message_pb2_grpc,
     schedule_pb2_grpc,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceAsyncStub
     from hopline.relay.v1.draft_pb2_grpc import DraftServiceAsyncStub
     from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceAsyncStub
+    from hopline.relay.v1.floor_pb2_grpc import FloorServiceAsyncStub
     from hopline.relay.v1.hook_state_pb2_grpc import HookStateServiceAsyncStub
     from hopline.relay.v1.message_pb2_grpc import MessageServiceAsyncStub
     from hopline.relay.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
@@ -155,6 +157,11 @@ class Mesh:
     def escalations(self) -> EscalationServiceAsyncStub:
         """Questions of agents to their owners."""
         return escalation_pb2_grpc.EscalationServiceStub(self._relay)
+
+    @functools.cached_property
+    def floor(self) -> FloorServiceAsyncStub:
+        """What goes on right now, and why something does not."""
+        return floor_pb2_grpc.FloorServiceStub(self._relay)
 
     @functools.cached_property
     def hooks(self) -> HookStateServiceAsyncStub:

@@ -14,6 +14,7 @@ from hopline.relay.v1.dead_letter_pb2_grpc import add_DeadLetterServiceServicer_
 from hopline.relay.v1.delegation_pb2_grpc import add_DelegationServiceServicer_to_server
 from hopline.relay.v1.draft_pb2_grpc import add_DraftServiceServicer_to_server
 from hopline.relay.v1.escalation_pb2_grpc import add_EscalationServiceServicer_to_server
+from hopline.relay.v1.floor_pb2_grpc import add_FloorServiceServicer_to_server
 from hopline.relay.v1.hook_state_pb2_grpc import add_HookStateServiceServicer_to_server
 from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_server
 from hopline.relay.v1.plugin_session_pb2_grpc import add_PluginSessionServiceServicer_to_server
@@ -50,6 +51,7 @@ from hopline_relay.dispatch import Dispatcher
 from hopline_relay.endings import Endings
 from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.firings import Firings
+from hopline_relay.floor import Floor
 from hopline_relay.handover import HandOver
 from hopline_relay.held_answers import HeldAnswers
 from hopline_relay.hold_ends import HoldEnds
@@ -103,6 +105,7 @@ from hopline_relay.servicers.dead_letters import DeadLetterServicer
 from hopline_relay.servicers.delegations import DelegationHandlers, DelegationServicer
 from hopline_relay.servicers.drafts import DraftServicer
 from hopline_relay.servicers.escalations import EscalationServicer
+from hopline_relay.servicers.floor import FloorServicer
 from hopline_relay.servicers.hook_states import HookStateServicer
 from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
 from hopline_relay.servicers.plugin_sessions import PluginSessionServicer
@@ -425,6 +428,17 @@ class Relay:
         roots = Roots(journal, directory, self.admission, self.outbox, views, pager, ids)
         self.refusals.on_exhausted = roots.exhausted
         self.mesh_wakes.on_exhausted = roots.exhausted
+        floor = Floor(
+            journal,
+            directory,
+            self.hooks,
+            views,
+            pager,
+            self._clock,
+            self.turns.places,
+            sessions.presence_of,
+        )
+        server.add(add_FloorServiceServicer_to_server, FloorServicer(floor))
         delegations = Delegations(journal, directory, cancels, inbox, views, pager)
         server.add(
             add_DelegationServiceServicer_to_server,

@@ -291,10 +291,11 @@ class Sessions:
                 continue
             if principal.kind == "agent" and agent.state != "active" and agent_id != principal.id:
                 continue  # to its peers an agent that is paused is not there
-            found[agent_id] = self._presence(agent)
+            found[agent_id] = self.presence_of(agent)
         return found
 
-    def _presence(self, agent: AgentRecord) -> str:
+    def presence_of(self, agent: AgentRecord) -> str:
+        """Return how an agent stands."""
         here = self._tunnels.presence_source(agent.workspace_id, agent.id)
         if here is not None:
             return here

@@ -86,6 +86,8 @@ class Hooks:
         # Told of hooks that are left alone, and of those that work again.
         self.on_changed: Callable[[PluginRecord, str, Change, str], None] = _untold
         self._breakers: dict[tuple[str, str], Breaker] = {}
+        # Since when hooks are being asked, by call.
+        self._asked_at: dict[object, tuple[str, str, float]] = {}
         # What there is, by workspace.
         self._kinds: dict[str, frozenset[str]] = {}
         self.active = False
@@ -124,6 +126,11 @@ class Hooks:
         """Return why a hook is not called for a while; empty where it is."""
         breaker = self._breakers.get((plugin_id, kind))
         return breaker.problem if breaker is not None and breaker.is_open else ""
+
+    def asked_for(self, plugin_id: str, kind: str) -> float:
+        """Return for how many seconds a hook has been asked, the longest of its calls; 0 when it is not."""
+        since = [at for plugin, asked, at in self._asked_at.values() if (plugin, asked) == (plugin_id, kind)]
+        return self._clock.monotonic() - min(since) if since else 0.0
 
     def states(self, workspace_id: str) -> list[State]:
         """Return every hook of plugins in the order in which they are asked, and how each does."""
@@ -173,6 +180,8 @@ class Hooks:
         breaker = self._breakers.setdefault((point.plugin.id, item.kind), Breaker())
         if not breaker.begin(self._clock.monotonic()):
             raise LeftAloneError("it failed before and is left alone for a while")
+        call = object()
+        self._asked_at[call] = (point.plugin.id, item.kind, self._clock.monotonic())
         try:
             verdict = await within(self._clock, HOOK_SECONDS, self._asked(point.plugin, item, words))
         except asyncio.CancelledError:
@@ -182,6 +191,8 @@ class Hooks:
             why = _late() if isinstance(error, TimeoutError) else _words_of(error)
             self._tell(point, breaker.failed(self._clock.monotonic(), why), why)
             raise HookFailedError(why) from None
+        finally:
+            del self._asked_at[call]
         self._tell(point, breaker.worked(), "")
         return verdict
 
