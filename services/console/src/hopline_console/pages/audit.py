@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from google.protobuf.json_format import MessageToDict
@@ -22,6 +22,9 @@ from hopline_console.page import PAGE_SIZE as PAGE
 from hopline_console.pages import audit_check
 from hopline_console.visit import Visit, routed
 from hopline_console.words import ADMIN, plain
+
+if TYPE_CHECKING:
+    from hopline.relay.v1.audit_pb2_grpc import AuditServiceAsyncStub
 
 NAV: Final = (Item("See", "Audit log", "/audit"),)
 
@@ -130,10 +133,14 @@ async def export(visit: Visit) -> Response:
     # What is refused is refused as a page, before the file begins.
     first = await visit.mesh.events.ListEvents(request)
     headers = {"Content-Disposition": 'attachment; filename="audit.jsonl"', "Cache-Control": "no-store"}
-    return StreamingResponse(_lines(visit, request, first), media_type="application/jsonl", headers=headers)
+    return StreamingResponse(
+        lines(visit.mesh.events, request, first), media_type="application/jsonl", headers=headers
+    )
 
 
-async def _lines(visit: Visit, request: Any, page: pb.ListEventsResponse) -> AsyncIterator[bytes]:
+async def lines(
+    log: AuditServiceAsyncStub, request: pb.ListEventsRequest, page: pb.ListEventsResponse
+) -> AsyncIterator[bytes]:
     """Yield a page of lines at a time; where the log cannot be read on, the file breaks off."""
     while True:
         yield b"".join(
@@ -143,4 +150,4 @@ async def _lines(visit: Visit, request: Any, page: pb.ListEventsResponse) -> Asy
         if not page.next_page_token:
             return
         request.page_token = page.next_page_token
-        page = await visit.mesh.events.ListEvents(request)
+        page = await log.ListEvents(request)

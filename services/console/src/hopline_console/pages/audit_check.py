@@ -70,7 +70,14 @@ async def check(visit: Visit) -> Response:
 
     async def act() -> Response:
         found = await _walk(visit, request)
-        return await _page(visit, _FORM.empty(), *_told(found, checked))
+        if found.done and not found.HasField("fault") and at is not None and head is not None:
+            # What was kept was not held against the log on the way: each stretch knows its own beginning.
+            kept = pb.VerifyEventsRequest(after_kept=True)
+            kept.kept.seq, kept.kept.hash = int(head[1]), head[2]
+            anew = await _walk(visit, kept)
+            found = anew if anew.HasField("fault") else found
+        typed = str(filled.values["head"])
+        return await _page(visit, _FORM.empty(head=typed), *told(found, checked, typed))
 
     return await visit.answer(filled, act, lambda: _page(visit, filled))
 
@@ -85,14 +92,15 @@ async def _walk(visit: Visit, request: pb.VerifyEventsRequest) -> pb.VerifyEvent
     raise HoplineError("unavailable", "the relay went away before the log was read to its end; try again")
 
 
-def _told(found: pb.VerifyEventsResponse, before: int) -> list[Block]:
+def told(found: pb.VerifyEventsResponse, before: int, kept: str) -> list[Block]:
+    """Say in words how far the log holds: `before` events were checked earlier, `kept` is held against it."""
     checked = before + found.checked
     head = f"{found.head.seq}:{found.head.hash}"
     if found.HasField("fault"):
         text = f"{found.fault.message[0].upper()}{found.fault.message[1:]}."
         return [Note(text, "bad", "The log is not what was sealed")]
     if not found.done:
-        carries = {"at": head, "before": str(checked)}
+        carries = {"at": head, "before": str(checked), "head": kept}
         more = Form("/audit/check", "There is more", "Go on from there", carries=carries)
         said = f"{count(checked, 'event')} are as they were sealed, up to event {found.head.seq}."
         return [Note(said, "busy", "So far it holds"), Ask(more.empty())]

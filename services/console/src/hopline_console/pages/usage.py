@@ -8,6 +8,7 @@ from typing import Final
 from hopline.quota.v1 import usage_pb2 as pb
 from hopline.registry.v1 import agent_pb2
 from hopline_rpc.clock import from_timestamp
+from hopline_rpc.errors import HoplineError
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -42,15 +43,21 @@ async def _all(visit: Visit) -> Response:
     page = await visit.mesh.agents.ListAgents(request)
     few = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(agent: agent_pb2.Agent) -> pb.GetUsageResponse:
+    async def read(agent: agent_pb2.Agent) -> pb.GetUsageResponse | None:
         async with few:
-            return await _usage(visit, agent.id)
+            try:
+                return await _usage(visit, agent.id)
+            except HoplineError as error:
+                if error.reason != "not_found":
+                    raise
+                return None  # it was deleted a moment ago
 
-    usages = await asyncio.gather(*map(read, page.agents))
-    rows = [_row(agent, usage) for agent, usage in zip(page.agents, usages, strict=True)]
+    read_of = await asyncio.gather(*map(read, page.agents))
+    found = [(agent, usage) for agent, usage in zip(page.agents, read_of, strict=True) if usage is not None]
+    rows = [_row(agent, usage) for agent, usage in found]
     blocks: list[Block] = []
-    if usages:
-        blocks += [_workspace(usages[0]), *_credits(usages[0])]
+    if found:
+        blocks += [_workspace(found[0][1]), *_credits(found[0][1])]
     else:
         blocks.append(Note("Usage is told by agent, and there is none that you may see."))
     columns = ("Agent", "Sent today", "Received today", "Waiting for it", "Depth")
