@@ -29,8 +29,10 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    found.filters.update(iso=iso, moment=moment, ago=ago, word=word, duration=duration, short=short)
-    found.globals.update(menu=menu)
+    found.filters.update(
+        iso=iso, moment=moment, ago=ago, word=word, duration=duration, short=short, seconds=seconds
+    )
+    found.globals.update(word=word, menu=menu)
     return found
 
 
@@ -66,6 +68,13 @@ def duration(value: Duration | float) -> str:
         elif parts:
             break
     return " ".join(parts) or "0 s"
+
+
+def seconds(value: float) -> str:
+    """Return a short length of time: `0.31 s`, `12 s`, `3 min 5 s`."""
+    if value < 10:
+        return f"{value:.2f} s"
+    return duration(value)
 
 
 def ago(value: Timestamp | datetime | float, now: float) -> str:

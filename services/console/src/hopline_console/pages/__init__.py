@@ -18,7 +18,9 @@ from hopline_console.pages import (
     plugins,
     policy,
     schedules,
+    threads,
     tokens,
+    turns,
     usage,
     users,
     webhooks,
@@ -26,6 +28,8 @@ from hopline_console.pages import (
 
 FAMILIES: Final = (
     floor,
+    threads,
+    turns,
     usage,
     audit,
     agents,

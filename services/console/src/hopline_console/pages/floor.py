@@ -1,12 +1,11 @@
-"""The floor: the workspace's agents, how they stand and what each is doing."""
+"""The floor: the workspace's agents, how they stand, what each is doing and what waits for it."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from hopline.registry.v1 import agent_pb2
-from hopline.relay.v1 import session_pb2
-from starlette.responses import Response
+from hopline.relay.v1 import floor_pb2
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from hopline_console.context import ConsoleContext
@@ -22,11 +21,11 @@ def routes(context: ConsoleContext) -> list[Route]:
 
 
 async def floor(page: Page) -> Response:
-    """Show the agents."""
-    request = agent_pb2.ListAgentsRequest(page_size=PAGE_SIZE, page_token=page.query("page"))
-    found = await page.mesh.agents.ListAgents(request)
-    asked = session_pb2.GetPresenceRequest(agents=[agent.id for agent in found.agents])
-    presence = (await page.mesh.sessions.GetPresence(asked)).presence if found.agents else {}
-    return await page.render(
-        "floor/floor.html", agents=found.agents, presence=dict(presence), more=found.next_page_token
+    """Show the agents; of one agent with `channel=relay` its exchanges are another page."""
+    if page.query("agent") and page.query("channel") == "relay":
+        return RedirectResponse(page.here(channel="", exchanges="1"), 303)
+    request = floor_pb2.GetFloorRequest(
+        agent=page.query("agent"), page_size=PAGE_SIZE, page_token=page.query("page")
     )
+    found = await page.mesh.floor.GetFloor(request)
+    return await page.render("floor/floor.html", floor=found)
