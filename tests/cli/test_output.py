@@ -29,6 +29,9 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
         ("a\rb\x9b1m", "a\\x0db\\x9b1m"),
         ("abc\u202ecba", "abc\\u202ecba"),
         ("\ud800", "\\ud800"),
+        ("a\u061cb\u200bc\ufeffd\xad", "a\\u061cb\\u200bc\\ufeffd\\xad"),
+        ("see\U000e0041\U000e0042", "see\\U000e0041\\U000e0042"),
+        ("👩\u200d💻 नी\u200cल", "👩\u200d💻 नी\u200cल"),
     ],
 )
 def test_foreign_text_cannot_move_the_cursor_or_hide(text: str, shown: str) -> None:

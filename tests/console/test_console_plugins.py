@@ -120,6 +120,15 @@ async def test_a_new_secret_of_an_endpoint_is_shown_once(space: Space) -> None:
         assert 'class="secret"' not in again.html
 
 
+async def test_a_form_that_does_not_say_what_it_agrees_to_agrees_to_nothing(space: Space) -> None:
+    plugin = await _install(space, _manifest(**HOOKS), confirm=False)
+    async with visitor(space) as admin:
+        for revision in ("", "0", "x", "9" * 40):
+            refused = await admin.post(f"/plugins/{plugin.id}/confirm", {"revision": revision})
+            assert refused.status == 409, revision
+        assert "waits for an OK" in (await admin.get(f"/plugins/{plugin.id}")).text
+
+
 async def test_a_viewer_sees_plugins_and_hooks_and_may_change_none(space: Space) -> None:
     plugin = await _install(space, _manifest(**HOOKS), confirm=False)
     token = await space.person("vera", identity_pb2.ROLE_VIEWER)
@@ -130,7 +139,7 @@ async def test_a_viewer_sees_plugins_and_hooks_and_may_change_none(space: Space)
         assert "waits for an OK" in page.text
         assert "<form" not in page.html.split("<main")[1]
         for act in ("confirm", "uninstall", "secret"):
-            refused = await vera.post(f"{at}/{act}")
+            refused = await vera.post(f"{at}/{act}", {"revision": "1"})
             assert refused.status == 403, act
         assert (await vera.get("/hooks")).status == 200
         assert (await zoe.get(at)).status == 404

@@ -110,7 +110,8 @@ def _row(event: pb.Event) -> list[Cell]:
     about: list[Cell] = [
         Link(text, f"/{place}/{id_}")
         for text, place, id_ in (
-            ("agent", "agents", event.agent_id),
+            # What happened to a person stands there too, and has no page.
+            ("agent", "agents", event.agent_id if event.agent_id.startswith("agt_") else ""),
             ("thread", "threads", event.thread_id),
             ("session", "sessions", event.session_id),
             ("turn", "turns", event.turn_id),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -32,6 +33,8 @@ from hopline_console.page import PAGE_SIZE as PAGE
 from hopline_console.visit import Visit, routed
 from hopline_console.words import ADMIN, count, word
 
+# What no version ever is: 0 would agree to whichever waits by now.
+_NO_REVISION: Final = 2**63
 NAV: Final = (Item("Set up", "Plugins", "/plugins"),)
 
 _TONES: Final[dict[str, Tone]] = {
@@ -170,9 +173,9 @@ async def confirm(visit: Visit) -> Response:
     """Agree to what the person has seen, and to nothing newer."""
     posted = await visit.posted()
     revision = str(posted.get("revision", ""))
+    said = re.fullmatch("[1-9][0-9]{0,17}", revision) is not None
     request = pb.ConfirmPluginRequest(
-        plugin=visit.path("plugin"),
-        revision=int(revision) if revision.isascii() and revision.isdigit() else 0,
+        plugin=visit.path("plugin"), revision=int(revision) if said else _NO_REVISION
     )
     made = (await visit.mesh.plugins.ConfirmPlugin(request)).plugin
     return visit.done(f"/plugins/{made.id}", f"{made.manifest.name} {made.manifest.version} is in force.")
