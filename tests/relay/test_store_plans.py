@@ -18,7 +18,8 @@ from tests.support.relay_mesh import Caller, RelayMesh, Worker, attempt, start_c
 
 # Read as a whole by design: one row, or only what waits right now, or at a start.
 _SMALL = {"waits", "heads", "quota_epochs", "instances", "audit_sources", "attachments", "audit_cuts"} | {
-    "plugin_revisions"
+    "plugin_revisions",
+    "exchange_marks",
 }
 
 

@@ -45,7 +45,12 @@ def test_the_migrations_make_the_tables_that_the_statements_are_for(
     migrated: tuple[str, Connection],
 ) -> None:
     service, conn = migrated
-    context = MigrationContext.configure(conn, opts={"compare_type": True})
+
+    # Full text is a database's own: a virtual table with its shadows there, an index of an expression here.
+    def ours(_: object, name: str | None, *_rest: object) -> bool:
+        return not (name or "").startswith(("message_words", "messages_words"))
+
+    context = MigrationContext.configure(conn, opts={"compare_type": True, "include_object": ours})
     assert compare_metadata(context, metadata_of(service)) == []
 
 

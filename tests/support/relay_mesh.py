@@ -28,6 +28,7 @@ from hopline.relay.v1.audit_pb2_grpc import AuditServiceStub
 from hopline.relay.v1.dead_letter_pb2_grpc import DeadLetterServiceStub
 from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceStub
 from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceStub
+from hopline.relay.v1.exchange_pb2_grpc import ExchangeServiceStub
 from hopline.relay.v1.floor_pb2_grpc import FloorServiceStub
 from hopline.relay.v1.hook_state_pb2_grpc import HookStateServiceStub
 from hopline.relay.v1.message_pb2_grpc import MessageServiceStub
@@ -164,6 +165,11 @@ class Caller:
     def audit(self) -> Any:
         """AuditService."""
         return AuditServiceStub(self._channel("relay"))
+
+    @property
+    def exchanges(self) -> Any:
+        """ExchangeService."""
+        return ExchangeServiceStub(self._channel("relay"))
 
     @property
     def floor(self) -> Any:

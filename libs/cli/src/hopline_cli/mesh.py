@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceAsyncStub
     from hopline.relay.v1.draft_pb2_grpc import DraftServiceAsyncStub
     from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceAsyncStub
+    from hopline.relay.v1.exchange_pb2_grpc import ExchangeServiceAsyncStub
     from hopline.relay.v1.floor_pb2_grpc import FloorServiceAsyncStub
     from hopline.relay.v1.message_pb2_grpc import MessageServiceAsyncStub
     from hopline.relay.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
@@ -242,6 +243,13 @@ class Mesh:
         from hopline.quota.v1.usage_pb2_grpc import UsageServiceStub
 
         return UsageServiceStub(self.channel("quota"))
+
+    @property
+    def exchanges(self) -> ExchangeServiceAsyncStub:
+        """What agents have sent and received."""
+        from hopline.relay.v1.exchange_pb2_grpc import ExchangeServiceStub
+
+        return ExchangeServiceStub(self.channel("relay"))
 
     @property
     def floor(self) -> FloorServiceAsyncStub:

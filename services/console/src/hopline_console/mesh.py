@@ -23,6 +23,7 @@ from hopline.relay.v1 import (
     delegation_pb2_grpc,
     draft_pb2_grpc,
     escalation_pb2_grpc,
+    exchange_pb2_grpc,
     floor_pb2_grpc,
     hook_state_pb2_grpc,
     message_pb2_grpc,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from hopline.relay.v1.delegation_pb2_grpc import DelegationServiceAsyncStub
     from hopline.relay.v1.draft_pb2_grpc import DraftServiceAsyncStub
     from hopline.relay.v1.escalation_pb2_grpc import EscalationServiceAsyncStub
+    from hopline.relay.v1.exchange_pb2_grpc import ExchangeServiceAsyncStub
     from hopline.relay.v1.floor_pb2_grpc import FloorServiceAsyncStub
     from hopline.relay.v1.hook_state_pb2_grpc import HookStateServiceAsyncStub
     from hopline.relay.v1.message_pb2_grpc import MessageServiceAsyncStub
@@ -157,6 +159,11 @@ class Mesh:
     def escalations(self) -> EscalationServiceAsyncStub:
         """Questions of agents to their owners."""
         return escalation_pb2_grpc.EscalationServiceStub(self._relay)
+
+    @functools.cached_property
+    def exchanges(self) -> ExchangeServiceAsyncStub:
+        """What agents have sent and received."""
+        return exchange_pb2_grpc.ExchangeServiceStub(self._relay)
 
     @functools.cached_property
     def floor(self) -> FloorServiceAsyncStub:

@@ -14,6 +14,7 @@ from hopline.relay.v1.dead_letter_pb2_grpc import add_DeadLetterServiceServicer_
 from hopline.relay.v1.delegation_pb2_grpc import add_DelegationServiceServicer_to_server
 from hopline.relay.v1.draft_pb2_grpc import add_DraftServiceServicer_to_server
 from hopline.relay.v1.escalation_pb2_grpc import add_EscalationServiceServicer_to_server
+from hopline.relay.v1.exchange_pb2_grpc import add_ExchangeServiceServicer_to_server
 from hopline.relay.v1.floor_pb2_grpc import add_FloorServiceServicer_to_server
 from hopline.relay.v1.hook_state_pb2_grpc import add_HookStateServiceServicer_to_server
 from hopline.relay.v1.message_pb2_grpc import add_MessageServiceServicer_to_server
@@ -50,6 +51,7 @@ from hopline_relay.delegations import Delegations
 from hopline_relay.dispatch import Dispatcher
 from hopline_relay.endings import Endings
 from hopline_relay.escalation_ends import EscalationEnds
+from hopline_relay.exchanges import Exchanges, Indexer
 from hopline_relay.firings import Firings
 from hopline_relay.floor import Floor
 from hopline_relay.handover import HandOver
@@ -105,6 +107,7 @@ from hopline_relay.servicers.dead_letters import DeadLetterServicer
 from hopline_relay.servicers.delegations import DelegationHandlers, DelegationServicer
 from hopline_relay.servicers.drafts import DraftServicer
 from hopline_relay.servicers.escalations import EscalationServicer
+from hopline_relay.servicers.exchanges import ExchangeServicer
 from hopline_relay.servicers.floor import FloorServicer
 from hopline_relay.servicers.hook_states import HookStateServicer
 from hopline_relay.servicers.messages import MessageHandlers, MessageServicer
@@ -245,6 +248,7 @@ class Relay:
         self.uninstalled = Uninstalled(journal, directory, clock)
         self._takeover = TakeOver(registry, journal, clock)
         self.sealer = Sealer(journal, clock)
+        self.indexer = Indexer(journal, clock)
         self.retention = Retention(journal, directory, clock)
 
         self._tools = tools = Tools(journal, sends, asks, waits, slots, cancels, runs, views, ids, clock)
@@ -439,6 +443,8 @@ class Relay:
             sessions.presence_of,
         )
         server.add(add_FloorServiceServicer_to_server, FloorServicer(floor))
+        exchanges = Exchanges(journal, directory, self.indexer, views, pager)
+        server.add(add_ExchangeServiceServicer_to_server, ExchangeServicer(exchanges))
         delegations = Delegations(journal, directory, cancels, inbox, views, pager)
         server.add(
             add_DelegationServiceServicer_to_server,
@@ -499,6 +505,7 @@ class Relay:
         self._started = True
         self._takeover.start()
         self.sealer.start()
+        self.indexer.start()
         self.retention.start()
         self.uninstalled.start()
         self.dispatcher.start()
@@ -560,6 +567,7 @@ class Relay:
             await self.retention.close()
             await self.uninstalled.close()
             await self.sealer.close()
+            await self.indexer.close()
             await self.dispatcher.close()
             for part in (
                 self.holding,

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Select, Table, and_, delete, exists, or_, select
 
 from hopline_relay.domain.values import sibling
+from hopline_relay.store import exchanges
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import (
     EMPTY,
@@ -103,6 +104,7 @@ def _delete_threads(connection: Connection, bounds: Bounds, old: Sequence[str]) 
     copies = [row for row in copies if thread_of[row.message_id] in gone]
     caused = [row for row in caused if row.thread_id in gone]
     ids = [row.id for row in said]
+    exchanges.forget(connection, workspace_id, said, copies)
     _delete(connection, workspace_id, deliveries, deliveries.c.message_id, ids)
     _delete(connection, workspace_id, messages, messages.c.id, ids)
     _delete(connection, workspace_id, participants, participants.c.thread_id, going)

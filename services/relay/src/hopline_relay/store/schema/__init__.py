@@ -29,6 +29,7 @@ from hopline_relay.store.schema.counters import (
 from hopline_relay.store.schema.messages import deliveries, messages, participants, threads
 from hopline_relay.store.schema.people import escalations, posts
 from hopline_relay.store.schema.plugins import plugin_events, plugin_handed, plugin_revisions
+from hopline_relay.store.schema.searching import exchange_marks, exchanges
 from hopline_relay.store.schema.turns import (
     attachments,
     children,
@@ -61,6 +62,8 @@ __all__ = [
     "debts",
     "deliveries",
     "escalations",
+    "exchange_marks",
+    "exchanges",
     "heads",
     "holds",
     "incoming_webhooks",

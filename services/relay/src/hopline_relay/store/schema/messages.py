@@ -68,6 +68,7 @@ messages = Table(
     # Whether an answer is owed for it, where its kind does not say.
     Column("owed", Boolean, nullable=False, server_default=text("0")),
     Index("messages_thread", "workspace_id", "thread_id", "seq", unique=True),
+    Index("messages_ordinal", "workspace_id", "ordinal"),
     Index(
         "messages_session",
         "workspace_id",
