@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hopline_relay.domain import handing
@@ -155,7 +156,12 @@ async def test_the_record_follows_handing_over_but_not_with_every_message(mesh: 
     plugin, grants = Plugin(mesh.workspace_id), mesh.relay.grants
     written: list[object] = []
     along = mesh.relay.journal.along
-    mesh.relay.journal.along = lambda op: (written.append(op), along(op))  # type: ignore[assignment, func-returns-value] # a spy
+
+    def spy(op: Any, within: Any = None) -> None:
+        written.append(op)
+        along(op, within)
+
+    mesh.relay.journal.along = spy  # type: ignore[method-assign]
     for _ in range(50):
         grants.hand(plugin, Handed("ses_1", 0, "rot_1", 0))
     first = len(written)

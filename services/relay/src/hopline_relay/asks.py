@@ -273,7 +273,9 @@ class Asks:
             "created_at": self._clock.now(),
         }
         try:
-            await self._journal.write(lambda book: waiting.add(book.connection, row))
+            await self._journal.write(
+                lambda book: waiting.add(book.connection, row), within=[principal.workspace_id]
+            )
             # It may have ended between the look and the registration.
             outcome = (await self._watch(principal, turn.id)).outcome
             if outcome is None:

@@ -185,7 +185,10 @@ class Claims:
             if riding := [start.row for _, start in starts if not start.slot]:
                 await self._admission.begin([self._begin(row, needs_slot=False) for row in riding])
             won = await self._journal.write(
-                lambda book: turn_store.start(book, [start for _, start in starts], self._journal.instance_id)
+                lambda book: turn_store.start(
+                    book, [start for _, start in starts], self._journal.instance_id
+                ),
+                within=[start.row.workspace_id for _, start in starts],
             )
         except BaseException:
             await self._give_back([start.row for _, start in starts])

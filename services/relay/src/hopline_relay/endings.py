@@ -337,6 +337,7 @@ class Endings:
             outcome, queued = await self._journal.write(
                 lambda book: write_all(book, plans, lambda each: self._directory.policy(each).queue_seconds),
                 epoch=epoch,
+                within=[plan.row.workspace_id for plan in plans],
             )
         except Exception as error:
             parts = apart(plans)

@@ -73,7 +73,8 @@ class HandOver:
 
     async def _treat(self, keys: list[Key]) -> list[None]:
         fresh = {key: self._ids.new_id("trn") for key in keys}
-        woken = await self._journal.write(lambda book: self._deliver(book, fresh))
+        within = [workspace_id for workspace_id, _ in keys]
+        woken = await self._journal.write(lambda book: self._deliver(book, fresh), within=within)
         self._signals.claimable(woken)
         return [None] * len(keys)
 

@@ -282,7 +282,8 @@ class Inbox:
         turn_seconds = self._directory.policy(principal.workspace_id).turn_seconds
         try:
             taken, remaining = await self._journal.write(
-                lambda book: self._start(book, principal, standing, rows, spans, turn_seconds)
+                lambda book: self._start(book, principal, standing, rows, spans, turn_seconds),
+                within=[principal.workspace_id],
             )
         except BaseException:
             await self._give_back(rows)
@@ -434,7 +435,7 @@ class Inbox:
                     idle.append((workspace_id, agent_id))
             return idle
 
-        for agent in await self._journal.write(op):
+        for agent in await self._journal.write(op, within=[workspace_id for workspace_id, _ in agents]):
             self._renew_at.pop(agent, None)
         return [None] * len(agents)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from hopline_rpc.clock import Clock, Handle
 from hopline_rpc.errors import HoplineError
@@ -37,6 +37,13 @@ class FencedError(Exception):
     """The counters' epoch is another one by now, or another process has declared this one dead."""
 
 
+class _Along(NamedTuple):
+    """What goes with the next commit."""
+
+    op: Callable[[Book], object]
+    within: tuple[str, ...] | None
+
+
 class Journal:
     """Reads and writes the record. Every write is a transaction dated to the clock's now."""
 
@@ -46,7 +53,7 @@ class Journal:
         self.instance_id = instance_id
         self.meters = Meters()
         self._audit_listeners: list[Callable[[list[str]], None]] = []
-        self._along: list[Callable[[Book], object]] = []
+        self._along: list[_Along] = []
         self._flush: Handle | None = None
 
     def on_audit(self, listener: Callable[[list[str]], None]) -> None:
@@ -57,23 +64,28 @@ class Journal:
         """Run `fn` on a snapshot that holds everything committed so far."""
         return await self.database.reader.run(fn)
 
-    async def write(self, op: Callable[[Book], T], *, epoch: int | None = None) -> T:
+    async def write(
+        self, op: Callable[[Book], T], *, epoch: int | None = None, within: Iterable[str] | None = None
+    ) -> T:
         """Run `op` in a transaction; it may run twice and must change nothing but the book.
 
         With `epoch` it goes through only while that is the counters' epoch and this process is alive by
-        the record; else `FencedError`.
+        the record; else `FencedError`. `within`: the workspaces that it is about; other processes write in
+        others meanwhile. What does not say is about any, and alone while it runs.
         """
         self._send_along()
-        return await self.database.writer.run(self._transaction(op, epoch))
+        about = None if within is None else tuple(dict.fromkeys(within))
+        return await self.database.writer.run(self._transaction(op, epoch, about), about)
 
-    def along(self, op: Callable[[Book], object]) -> None:
+    def along(self, op: Callable[[Book], object], within: Iterable[str] | None = None) -> None:
         """Run `op` with the next commit, a moment from now at the latest; nobody waits for it.
 
         While the store cannot take it, it is tried again.
         """
-        self._add_along(op, _ALONG_SECONDS)
+        about = None if within is None else tuple(dict.fromkeys(within))
+        self._add_along(_Along(op, about), _ALONG_SECONDS)
 
-    def _add_along(self, op: Callable[[Book], object], seconds: float) -> None:
+    def _add_along(self, op: _Along, seconds: float) -> None:
         self._along.append(op)
         if self._flush is None:
             self._flush = self.clock.call_later(seconds, self._send_along)
@@ -84,21 +96,24 @@ class Journal:
         self._flush.cancel()
         self._flush = None
         along, self._along = self._along, []
-        for op in along:
-            self.database.writer.post(self._transaction(op), partial(self._not_sent, op))
+        for each in along:
+            transaction = self._transaction(each.op, None, each.within)
+            self.database.writer.post(transaction, partial(self._not_sent, each), each.within)
 
-    def _not_sent(self, op: Callable[[Book], object], error: BaseException) -> None:
+    def _not_sent(self, each: _Along, error: BaseException) -> None:
         passes = isinstance(error, HoplineError) and error.retryable
         if passes and not self.database.writer.closed:
-            self._add_along(op, _RETRY_SECONDS)
+            self._add_along(each, _RETRY_SECONDS)
         else:
             log.warning("what nobody waits for could not be written: %r", error)
 
-    def _transaction(self, op: Callable[[Book], T], epoch: int | None = None) -> Callable[[Connection], T]:
+    def _transaction(
+        self, op: Callable[[Book], T], epoch: int | None, within: tuple[str, ...] | None
+    ) -> Callable[[Connection], T]:
         def transaction(connection: Connection) -> T:
             if epoch is not None:
                 self._check_fence(connection, epoch)
-            book = Book(connection, self.clock.now())
+            book = Book(connection, self.clock.now(), within)
             result = op(book)
             grown = book.close()
             if grown:

@@ -253,7 +253,9 @@ class MeshWakes:
         """Write what was admitted, and settle every charge; what cannot be written fails alone."""
         try:
             outcome = await self._journal.write(
-                lambda book: [_write_one(book, each) for each in going], epoch=epoch
+                lambda book: [_write_one(book, each) for each in going],
+                epoch=epoch,
+                within=[each.wake.workspace_id for each in going],
             )
         except FencedError:
             self._give_back(going)

@@ -60,7 +60,8 @@ class Outputs:
         texts = {key: (attempt, writing.text) for key, (attempt, writing) in changed.items()}
         self._writing = True
         try:
-            await self._journal.write(lambda book: outputs.write(book, texts))
+            within = [workspace_id for workspace_id, _ in texts]
+            await self._journal.write(lambda book: outputs.write(book, texts), within=within)
         except Exception:
             # What comes next is written whole; the answer itself does not go this way.
             log.warning("what is being written cannot be kept just now", exc_info=True)

@@ -103,7 +103,8 @@ class Sealer:
 
     async def _write(self, workspace_id: str, found: Ahead) -> bool:
         return await self._journal.write(
-            lambda book: seals.seal(book, workspace_id, found, self._journal.instance_id)
+            lambda book: seals.seal(book, workspace_id, found, self._journal.instance_id),
+            within=[workspace_id],
         )
 
     def _hold(self, workspace_id: str, seconds: float) -> None:

@@ -276,7 +276,9 @@ class Sends:
         admitted = any(ready.kept is None for ready in batch)
         try:
             outcome = await self._journal.write(
-                lambda book: _write_all(book, batch), epoch=epoch if admitted else None
+                lambda book: _write_all(book, batch),
+                epoch=epoch if admitted else None,
+                within=[ready.outgoing.workspace_id for ready in batch],
             )
         except FencedError:
             # First: what was offered and charged goes back whether or not the record can be read now.

@@ -196,7 +196,9 @@ class Tools:
             "created_at": self._clock.now(),
         }
         until.callback(self._waits.forget, principal.workspace_id, waiter)
-        await self._journal.write(lambda book: waiting.add(book.connection, row))
+        await self._journal.write(
+            lambda book: waiting.add(book.connection, row), within=[principal.workspace_id]
+        )
         await until.enter_async_context(self._slots.given_back(principal.workspace_id, turn_id))
 
     async def _over(self, principal: Principal, turn_id: str, waiter: Waiter, seconds: int) -> Outcome:

@@ -128,7 +128,7 @@ class Turns:
                 book.note(workspace_id, "tunnel.attached", actor, agent_id=agent_id, details=told)
             return epoch
 
-        return await self._journal.write(op)
+        return await self._journal.write(op, within=[workspace_id])
 
     async def resume(self, workspace_id: str, agent_id: str, held: Sequence[Held], epoch: int) -> list[Held]:
         """Move turns that a worker still holds to its new attachment; returns those still its own."""
@@ -139,7 +139,7 @@ class Turns:
             turn_store.set_leases(book, [(row, until) for row in rows], self._journal.instance_id, epoch)
             return [Held(row.id, row.attempt) for row in rows]
 
-        return await self._journal.write(op)
+        return await self._journal.write(op, within=[workspace_id])
 
     async def claim(self, wishes: Sequence[ClaimWish]) -> list[ClaimedTurn]:
         """Claim queued turns, oldest first, at most one a session, as far as there are run slots."""
@@ -200,7 +200,7 @@ class Turns:
             )
 
         with self._claims.withholding({each.turn_id for each in held}):
-            rows = await self._journal.write(op)
+            rows = await self._journal.write(op, within=[workspace_id])
             await self._admission.told_ends([requeued_item(row, row.attempt) for row in rows])
         if rows:
             self._signals.slot_free([workspace_id])
@@ -237,7 +237,7 @@ class Turns:
             turn_store.set_deliveries(book.connection, taken)
             return [[Held(row.id, row.attempt) for row in still] for still in found]
 
-        return await self._journal.write(op)
+        return await self._journal.write(op, within=[workspace_id for workspace_id, _ in keys])
 
 
 def _nobody(workspace_id: str, agent_id: str, token_id: str, code: str, message: str) -> None:

@@ -194,4 +194,4 @@ class Waits:
             if turn_id:
                 after_commit(book.connection, lambda: self.on_over(workspace_id, turn_id))
 
-        self._journal.along(remove)
+        self._journal.along(remove, [workspace_id])

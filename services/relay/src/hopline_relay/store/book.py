@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, select, update
@@ -50,12 +50,14 @@ class _Head:
 class Book:
     """Hands out ordinals and collects audit rows; `close` writes both.
 
-    `now` is the moment the transaction is dated to, in unix seconds.
+    `now` is the moment the transaction is dated to, in unix seconds; `within` says which workspaces it is
+    about, where that is known.
     """
 
-    def __init__(self, connection: Connection, now: float) -> None:
+    def __init__(self, connection: Connection, now: float, within: Collection[str] | None = None) -> None:
         self.connection = connection
         self.now = now
+        self._within = within
         self._heads: dict[str, _Head] = {}
         self._notes: list[dict[str, Any]] = []
         self._charges: dict[str, int] = {}
@@ -137,6 +139,9 @@ class Book:
     def _head(self, workspace_id: str) -> _Head:
         head = self._heads.get(workspace_id)
         if head is None:
+            if self._within is not None and workspace_id not in self._within:
+                # Nothing would keep another process out.
+                raise RuntimeError(f"a transaction within {self._within} writes in {workspace_id}")
             row = _LOCKED.one(self.connection, {"workspace": workspace_id})
             head = _Head(row[0], row[1], fresh=False) if row else _Head(0, 0, fresh=True)
             self._heads[workspace_id] = head
