@@ -53,6 +53,7 @@ KINDS: Final[dict[str, Kind]] = {
         "/s", "durable `Send`, unary, 64 outstanding, vs. a bare echo", _at_least(0.5)
     ),
     "send_tunnel_embedded": Kind("/s", "the same over one tunnel, vs. the unary echo", _at_least(2.0)),
+    "send_unary_mesh": Kind("/s", "unary, a process a service, PostgreSQL", _at_least(0.35)),
     "ask_one_stream": Kind("/s", "agent → agent → answer, 64 outstanding, one stream", _at_least(1.0)),
     "ask_own_streams": Kind("/s", "the same, a stream for each of 128 agents", _at_least(0.5)),
     "ask_c1": Kind("/s", "the same, one outstanding", _at_least(0.4)),

@@ -40,6 +40,7 @@ MEASURES: Final[Mapping[Measure, tuple[str, ...]]] = {
     starts.up_start: ("up_start",),
 }
 FULL: Final[Mapping[Measure, tuple[str, ...]]] = {
+    sends.served: ("send_unary_mesh",),
     memory: ("memory_idle", "memory_worker"),
     growth: ("growth_send", "growth_inbox", "growth_threads", "growth_agents"),
 }

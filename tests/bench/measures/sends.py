@@ -10,6 +10,7 @@ from tests.bench.mesh import Mesh
 from tests.bench.processes import Child
 from tests.bench.rig import Rig, agents, interleaved, rounds_of
 from tests.bench.rows import Row, row
+from tests.bench.served import Served
 
 _SENDERS: Final = 50
 _OUTSTANDING: Final = 64
@@ -57,6 +58,21 @@ def sends(rig: Rig) -> list[Row]:
         row("send_unary_embedded", found["unary"]["rate"], echo),
         row("send_tunnel_embedded", found["tunnel"]["rate"], echo),
     ]
+
+
+def served(rig: Rig) -> list[Row]:
+    """Measure the same unary sends on a mesh of processes and PostgreSQL."""
+    with Served("served") as mesh:
+        mesh.lift_limits()
+        tokens = mesh.create_agents(agents("sender")[:_SENDERS] + agents("recipient")[:_SENDERS])
+        with unary_load(mesh, tokens, "load-served") as load:
+            found = interleaved(
+                {
+                    "echo": rounds_of(rig.echo, call="echo", outstanding=_OUTSTANDING),
+                    "unary": rounds_of(load, call="send", outstanding=_OUTSTANDING),
+                }
+            )
+    return [row("send_unary_mesh", found["unary"]["rate"], found["echo"]["rate"])]
 
 
 def trace_cost(rig: Rig) -> list[Row]:
