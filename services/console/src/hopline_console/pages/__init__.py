@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from hopline_console.pages import (
+    activity,
     agents,
     audit,
     credit,
@@ -20,6 +21,7 @@ from hopline_console.pages import (
     schedules,
     threads,
     tokens,
+    traces,
     turns,
     usage,
     users,
@@ -28,8 +30,10 @@ from hopline_console.pages import (
 
 FAMILIES: Final = (
     floor,
+    activity,
     threads,
     turns,
+    traces,
     usage,
     audit,
     agents,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from hopline.relay.v1 import floor_pb2
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from hopline_console.context import ConsoleContext
 from hopline_console.nav import Item
 from hopline_console.page import PAGE_SIZE, Page
+from hopline_console.pages.exchanges import window
 
 NAV: Final = (Item("See", "Floor", "/floor"),)
 
@@ -23,7 +24,7 @@ def routes(context: ConsoleContext) -> list[Route]:
 async def floor(page: Page) -> Response:
     """Show the agents; of one agent with `channel=relay` its exchanges are another page."""
     if page.query("agent") and page.query("channel") == "relay":
-        return RedirectResponse(page.here(channel="", exchanges="1"), 303)
+        return await window(page)
     request = floor_pb2.GetFloorRequest(
         agent=page.query("agent"), page_size=PAGE_SIZE, page_token=page.query("page")
     )
