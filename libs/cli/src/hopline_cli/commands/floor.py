@@ -97,7 +97,7 @@ async def why(
     going = [node for node in found["turns"] if node["status"] in _OPEN and node not in blocked]
     if not blocked and going:
         out.line(f"nothing keeps it: {_who(going[-1])} works since {moment(going[-1]['started_at'] or '')}")
-        out.line(f"  to end it: hopline cancel {found['turn_id']}", "cyan")
+        out.line(f"  to end it: hopline cancel {going[-1]['id']}", "cyan")
     elif not blocked:
         out.line("nothing of it is open any more")
 

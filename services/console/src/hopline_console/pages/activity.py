@@ -86,4 +86,6 @@ def _line(event: audit_pb2.Event, names: dict[str, str]) -> Line:
     inter_agent = event.action.startswith("message.") and event.actor_kind == "agent"
     words = _WORDS.get(event.action, event.action.replace(".", " ").replace("_", " "))
     more = [str(details[key]) for key in ("state", "reason", "kind", "code") if details.get(key)]
-    return Line(event, inter_agent, words, names.get(event.agent_id, ""), ", ".join(more))
+    own = event.agent_id == event.actor_id
+    about = "" if own else names.get(event.agent_id, "a person" if event.action == "message.sent" else "")
+    return Line(event, inter_agent, words, about, ", ".join(more))

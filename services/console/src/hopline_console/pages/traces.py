@@ -55,11 +55,20 @@ async def trace(page: Page) -> Response:
     if context.spans is None or not me.workspace_role:
         return await page.render("traces/none.html", kept=context.spans is not None)
     spans = await asyncio.to_thread(read_trace, context.spans, trace_id)
-    if not spans or not await _sees_one(page, spans):
+    if not spans or not (await _is_of(page, trace_id) or await _sees_one(page, spans)):
         raise HoplineError("not_found", "no such trace")
     return await page.render(
         "traces/trace.html", trace_id=trace_id, rows=_rows(spans[:_MOST]), cut=len(spans) > _MOST
     )
+
+
+async def _is_of(page: Page, trace_id: str) -> bool:
+    """Tell whether the address names a turn of this trace: one that runs has not left its own span yet."""
+    turn_id = page.query("turn")
+    if not turn_id:
+        return False
+    found = await page.mesh.turns.GetTurn(delegation_pb2.GetTurnRequest(turn_id=turn_id))
+    return found.turn.trace_id == trace_id
 
 
 async def _sees_one(page: Page, spans: list[dict[str, Any]]) -> bool:
