@@ -16,6 +16,7 @@ from hopline_cli.commands import (
     crews,
     dead,
     doctor,
+    exchanges,
     export,
     floor,
     held,
@@ -84,6 +85,7 @@ app.add_typer(webhooks.app, name="webhook")
 app.add_typer(talk.app)
 app.add_typer(look.app)
 app.add_typer(floor.app)
+app.add_typer(exchanges.app)
 app.add_typer(doctor.app)
 look.threads.add_typer(export.threads)
 app.add_typer(look.threads, name="threads")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hopline_cli.following import follow
 from hopline_cli.output import Json, Output, moment
 from hopline_cli.times import Since, Until, set_times
 from hopline_cli.verbs import Cursor, Limit, command
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-_RECONNECT_SECONDS = (0.2, 1.0, 2.0, 5.0, 5.0, 5.0)
-
 
 @command(app)
 async def audit(
     mesh: Mesh,
     out: Output,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what happens, until Ctrl-C.")] = False,
+    follow_on: Annotated[
+        bool, typer.Option("--follow", help="Go on with what happens, until Ctrl-C.")
+    ] = False,
     agent: Annotated[
         str, typer.Option("--agent", metavar="A", help="Only what concerns it.", show_default=False)
     ] = "",
@@ -41,12 +41,14 @@ async def audit(
     """Show the newest events of the audit log, oldest of them first."""
     from hopline.relay.v1 import audit_pb2 as pb
 
-    if follow and until:
+    from hopline_cli import shapes
+
+    if follow_on and until:
         raise typer.BadParameter("what goes on has no end: leave out one of the two", param_hint="--follow")
     wanted = pb.ListEventsRequest(agent=agent, action=action, thread_id=thread, descending=True)
     set_times(wanted, since, until)
     events, rest = await _newest(mesh, wanted, limit, cursor)
-    if not follow:
+    if not follow_on:
         if out.as_json:
             out.rows("events", events, [], rest)
             return
@@ -62,7 +64,11 @@ async def audit(
         # None of them so far: what is older must not come either.
         events, _ = await _newest(mesh, pb.ListEventsRequest(agent=agent, descending=True), 1, "")
     following.after_seq = events[-1]["seq"] if events else 0
-    await _follow(mesh, out, following)
+
+    async def show(event: Any) -> None:
+        _show(out, shapes.event(event))
+
+    await follow(mesh, following, show)
 
 
 async def _newest(mesh: Mesh, wanted: Any, limit: int, cursor: str) -> tuple[list[Json], str]:
@@ -76,27 +82,6 @@ async def _newest(mesh: Mesh, wanted: Any, limit: int, cursor: str) -> tuple[lis
 
     items, rest = await pages(read, limit, cursor)
     return items[::-1], rest
-
-
-async def _follow(mesh: Mesh, out: Output, request: Any) -> None:
-    """Print events as they are committed; a relay that goes away is given some time to come back."""
-    from hopline_rpc.errors import HoplineError
-
-    from hopline_cli import shapes
-
-    failures = 0
-    while True:
-        try:
-            async for page in mesh.events.WatchEvents(request):
-                failures = 0
-                for event in page.events:
-                    _show(out, shapes.event(event))
-                    request.after_seq = event.seq
-        except HoplineError as error:
-            if error.reason != "unavailable" or failures == len(_RECONNECT_SECONDS):
-                raise
-        await asyncio.sleep(_RECONNECT_SECONDS[min(failures, len(_RECONNECT_SECONDS) - 1)])
-        failures += 1
 
 
 def _show(out: Output, event: Json) -> None:

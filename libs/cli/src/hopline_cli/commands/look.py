@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hopline_cli.following import follow, newest_seq
 from hopline_cli.output import Json, Output
 from hopline_cli.times import Since, set_times
 from hopline_cli.verbs import Cursor, Limit, command
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 threads = typer.Typer()
+_REMEMBERED = 1000
 
 OfAgent = Annotated[str, typer.Option("--agent", metavar="A", help="Only of this agent.", show_default=False)]
 
@@ -47,7 +49,15 @@ async def inbox(
 
 @command(threads)
 async def list_threads(
-    mesh: Mesh, out: Output, agent: OfAgent = "", since: Since = "", limit: Limit = 50, cursor: Cursor = ""
+    mesh: Mesh,
+    out: Output,
+    follow_on: Annotated[
+        bool, typer.Option("--follow", help="Go on with messages as they are written, until Ctrl-C.")
+    ] = False,
+    agent: OfAgent = "",
+    since: Since = "",
+    limit: Limit = 50,
+    cursor: Cursor = "",
 ) -> None:
     """List threads, newest activity first."""
     from hopline.relay.v1 import message_pb2 as pb
@@ -61,9 +71,57 @@ async def list_threads(
         page = await mesh.messages.ListThreads(request)
         return [shapes.thread(each) for each in page.threads], page.next_page_token
 
+    after = await newest_seq(mesh) if follow_on else 0
     items, rest = await pages(read, limit, cursor)
     columns = [("LAST", "last_at"), ("MESSAGES", "message_count"), ("PARTICIPANTS", "participants")]
     out.rows("threads", items, [*columns, ("SUBJECT", "subject"), ("ID", "id")], rest)
+    if follow_on:
+        out.flush()
+        await _follow_messages(mesh, out, agent, after)
+
+
+async def _follow_messages(mesh: Mesh, out: Output, agent: str, after: int) -> None:
+    """Print each message as it is written; of those of an agent, or all that the caller may see."""
+    from hopline.relay.v1 import audit_pb2
+
+    async def show(event: Any) -> None:
+        found = await _message_of(mesh, event.thread_id, event.message_id)
+        if found is None or event.message_id in shown:
+            return  # it is deleted by now; or one event more tells of a recipient more
+        shown[event.message_id] = None
+        while len(shown) > _REMEMBERED:
+            shown.pop(next(iter(shown)))
+        if out.as_json:
+            out.json(found)
+        else:
+            out.line(f"thread {found['thread_id']}", "dim")
+            _show_message(out, found)
+        out.flush()
+
+    shown: dict[str, None] = {}
+    request = audit_pb2.WatchEventsRequest(agent=agent, action="message.sent", after_seq=after)
+    await follow(mesh, request, show)
+
+
+async def _message_of(mesh: Mesh, thread_id: str, message_id: str) -> Json | None:
+    from hopline.relay.v1 import message_pb2 as pb
+    from hopline_rpc.errors import HoplineError
+
+    from hopline_cli import shapes
+    from hopline_cli.mesh import pages
+
+    async def read(size: int, at: str) -> tuple[list[Any], str]:
+        request = pb.ListMessagesRequest(thread_id=thread_id, page_size=size, page_token=at)
+        page = await mesh.messages.ListMessages(request)
+        return list(page.messages), page.next_page_token
+
+    try:
+        found, _ = await pages(read, 0, "")
+    except HoplineError as error:
+        if error.reason != "not_found":
+            raise
+        return None
+    return next((shapes.message(each) for each in found if each.id == message_id), None)
 
 
 @command(app, "thread")

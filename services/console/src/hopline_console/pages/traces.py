@@ -53,10 +53,12 @@ async def trace(page: Page) -> Response:
         return RedirectResponse(context.settings.trace_url.replace("{trace_id}", trace_id), 303)
     me = await page.me()
     if context.spans is None or not me.workspace_role:
-        return await page.render("traces/none.html", kept=context.spans is not None)
+        why = "elsewhere" if context.spans is None else "role"
+        return await page.render("traces/none.html", why=why)
     spans = await asyncio.to_thread(read_trace, context.spans, trace_id)
     if not spans or not (await _is_of(page, trace_id) or await _sees_one(page, spans)):
-        raise HoplineError("not_found", "no such trace")
+        # Also of one that is somebody else's: spans come in batches, and a link to one may be too early.
+        return await page.render("traces/none.html", why="nothing")
     return await page.render(
         "traces/trace.html", trace_id=trace_id, rows=_rows(spans[:_MOST]), cut=len(spans) > _MOST
     )
