@@ -82,12 +82,16 @@ async def test_it_is_narrowed_by_direction_peer_state_kind_and_time(mesh: RelayM
         ("don't OR \"", ["don't (stop) AND go"]),
         ("stop NOT go", ["don't (stop) AND go"]),
         ("subject", ["a release"]),
+        ("world", ["The release of Wörld 1.2"]),
+        ('"deep link"', ["see https://example.org/deep-link"]),
+        ("exam*", ["see https://example.org/deep-link"]),
     ],
 )
 async def test_words_phrases_and_beginnings_are_found(mesh: RelayMesh, query: str, found: list[str]) -> None:
     ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
     await ada.send(bob, text="a release", subject="The Subject")
     await ada.send(bob, text="don't (stop) AND go")
+    await ada.send(bob, text="see https://example.org/deep-link")
     await ada.send(bob, text="The release of Wörld 1.2")
     if query.startswith(("don", "stop")):
         query = query.replace("OR", "").replace("NOT", "AND")

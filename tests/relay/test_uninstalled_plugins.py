@@ -12,7 +12,7 @@ from hopline.registry.v1.identity_pb2 import CreateTokenRequest
 from hopline.relay.v1 import message_pb2 as pb
 from hopline.relay.v1 import session_pb2
 from hopline_relay.store import schema, uninstalling
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
 
@@ -37,8 +37,8 @@ async def uninstall(mesh: RelayMesh) -> None:
 
 async def sessions(mesh: RelayMesh, agent: Caller) -> int:
     def count(connection: Any) -> int:
-        query = "SELECT count(*) FROM sessions WHERE agent_id = ?"
-        return int(connection.exec_driver_sql(query, (agent.id,)).scalar())
+        query = text("SELECT count(*) FROM sessions WHERE agent_id = :agent")
+        return int(connection.execute(query, {"agent": agent.id}).scalar())
 
     return await mesh.relay.journal.read(count)
 

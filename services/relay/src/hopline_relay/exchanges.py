@@ -72,7 +72,9 @@ class Indexer:
         """Put in what was committed so far, so many batches at most; tells whether that was all."""
         async with self._turn:
             for _ in range(most):
-                if not await self._journal.write(partial(exchanges.put_in, workspace_id=workspace_id)):
+                if not await self._journal.write(
+                    partial(exchanges.put_in, workspace_id=workspace_id), within=[workspace_id]
+                ):
                     return True
         return False
 

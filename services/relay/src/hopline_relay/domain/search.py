@@ -30,6 +30,11 @@ def terms(query: str) -> list[Term]:
     return found[:_MOST]
 
 
+def bare(text: str) -> list[str]:
+    """Return the words of a text as they are compared, without capitals and accents."""
+    return _WORD.findall(_bare(text))
+
+
 def matches(wanted: list[Term], text: str) -> bool:
     """Tell whether all of it is in a text."""
     said = _WORD.findall(_bare(text))

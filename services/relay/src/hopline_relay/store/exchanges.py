@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, select, text, update
 
-from hopline_relay.domain.search import Term
+from hopline_relay.domain.search import Term, bare
 from hopline_relay.store.book import Book
 from hopline_relay.store.copies import copies_of
 from hopline_relay.store.schema import exchange_marks, exchanges, heads, messages
@@ -49,11 +49,21 @@ _FIND_SQLITE: Final = text(
     " AND ordinal < :before ORDER BY rowid DESC LIMIT :most"
 )
 _FIND_POSTGRESQL: Final = text(
-    "SELECT e.ordinal, e.message_id FROM exchanges e JOIN messages m ON m.workspace_id = e.workspace_id"
-    " AND m.id = e.message_id WHERE e.workspace_id = :workspace AND e.agent_id = :agent"
-    " AND e.ordinal < :before"
-    " AND to_tsvector('simple', m.subject || ' ' || m.body) @@ to_tsquery('simple', :match)"
-    " ORDER BY e.ordinal DESC LIMIT :most"
+    "SELECT ordinal, message_id FROM message_words WHERE words @@ CAST(:match AS tsquery)"
+    " AND workspace_id = :workspace AND ordinal < :before ORDER BY ordinal DESC LIMIT :most"
+)
+_PUT_SQLITE: Final = text(
+    "INSERT INTO message_words (workspace, ordinal, message, place, words)"
+    " VALUES (:workspace, :ordinal, :message, :place, :words)"
+)
+# Whose they are stands among the words, behind a sign that no word has.
+_PUT_POSTGRESQL: Final = text(
+    "INSERT INTO message_words (workspace_id, ordinal, message_id, words) VALUES (:workspace, :ordinal,"
+    " :message, to_tsvector('simple', :words) || array_to_tsvector(CAST(:place AS text[])))"
+)
+_GONE_SQLITE: Final = text("DELETE FROM message_words WHERE message_words MATCH :match")
+_GONE_POSTGRESQL: Final = text(
+    "DELETE FROM message_words WHERE workspace_id = :workspace AND message_id = :message"
 )
 
 
@@ -108,24 +118,19 @@ def _parties(row: Record, copies: Sequence[Record]) -> set[str]:
 def _put_words(
     connection: Connection, workspace_id: str, rows: Sequence[Record], parties: dict[str, set[str]]
 ) -> None:
-    if connection.dialect.name != "sqlite" or not rows:
+    if not rows:
         return
-    connection.execute(
-        text(
-            "INSERT INTO message_words (workspace, ordinal, message, place, words)"
-            " VALUES (:workspace, :ordinal, :message, :place, :words)"
-        ),
-        [
-            {
-                "workspace": workspace_id,
-                "ordinal": row.ordinal,
-                "message": row.id,
-                "place": " ".join(map(_token, (workspace_id, row.id, *sorted(parties[row.id])))),
-                "words": f"{row.subject} {row.body}",
-            }
-            for row in rows
-        ],
-    )
+    values = [{"workspace": workspace_id, "ordinal": row.ordinal, "message": row.id} for row in rows]
+    if connection.dialect.name == "sqlite":
+        for each, row in zip(values, rows, strict=True):
+            each["place"] = " ".join(map(_token, (workspace_id, row.id, *sorted(parties[row.id]))))
+            each["words"] = f"{row.subject} {row.body}"
+        connection.execute(_PUT_SQLITE, values)
+        return
+    for each, row in zip(values, rows, strict=True):
+        each["place"] = [f"@{agent}" for agent in sorted(parties[row.id])]
+        each["words"] = " ".join(bare(f"{row.subject} {row.body}"))
+    connection.execute(_PUT_POSTGRESQL, values)
 
 
 def forget(
@@ -143,8 +148,10 @@ def forget(
         )
     )
     if connection.dialect.name == "sqlite":
-        gone = text("DELETE FROM message_words WHERE message_words MATCH :match")
-        connection.execute(gone, [{"match": f"place:{_quoted(_token(row.id))}"} for row in rows])
+        connection.execute(_GONE_SQLITE, [{"match": f"place:{_quoted(_token(row.id))}"} for row in rows])
+    else:
+        gone = [{"workspace": workspace_id, "message": row.id} for row in rows]
+        connection.execute(_GONE_POSTGRESQL, gone)
 
 
 def page(connection: Connection, key: tuple[str, str], before: int, most: int) -> list[Place]:
@@ -167,16 +174,22 @@ def found(
             _FIND_SQLITE, {**values, "match": f"place:({place}) AND words:({words})"}
         ).all()
     else:
-        match = " & ".join(f"({' <-> '.join(each.words)}{':*' if each.begins else ''})" for each in wanted)
-        rows = connection.execute(
-            _FIND_POSTGRESQL, {**values, "workspace": key[0], "agent": key[1], "match": match}
-        ).all()
+        match = " & ".join([f"'@{key[1]}'", *map(_lexemes, wanted)])
+        rows = connection.execute(_FIND_POSTGRESQL, {**values, "workspace": key[0], "match": match}).all()
     return [Place(row.ordinal, row.message_id) for row in rows]
 
 
 def _token(identifier: str) -> str:
     """Return an id as one word of the index."""
     return identifier.replace("_", "")
+
+
+def _lexemes(term: Term) -> str:
+    """Return words that follow one another, in the language of PostgreSQL."""
+    words = bare(" ".join(term.words))
+    # Where nothing is left, what no message has.
+    quoted = " <-> ".join(f"'{word}'" for word in words) or "'@'"
+    return f"({quoted}{':*' if term.begins else ''})"
 
 
 def _quoted(words: str) -> str:

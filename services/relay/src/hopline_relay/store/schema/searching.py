@@ -6,8 +6,8 @@ from sqlalchemy import BigInteger, Column, Table
 
 from hopline_relay.store.schema.columns import id_column, key_column, metadata
 
-# The messages that an agent has sent or received. Beside it, in full text, stands what they say: on SQLite a
-# virtual table `message_words`, on PostgreSQL an index of `messages`.
+# The messages that an agent has sent or received. Beside it, in full text, stands what they say: in
+# `message_words`, on SQLite a virtual table, on PostgreSQL one with an index of its own.
 exchanges = Table(
     "exchanges",
     metadata,
