@@ -14,8 +14,6 @@ from hopline_rpc.errors import HoplineError
 
 from tests.support.relay_mesh import RelayMesh, Worker, attempt, refusal, until
 
-pytestmark = pytest.mark.both_stores
-
 # Seconds that something on its way is waited for.
 _PATIENCE = 30.0
 

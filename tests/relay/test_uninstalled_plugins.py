@@ -16,8 +16,6 @@ from sqlalchemy import select, text
 
 from tests.support.relay_mesh import Caller, RelayMesh, refusal
 
-pytestmark = pytest.mark.both_stores
-
 
 async def install(mesh: RelayMesh, *keys: str) -> dict[str, Caller]:
     """Install a plugin; returns its agents by key."""
