@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -132,7 +133,10 @@ class Page:
     async def fail(self, error: HoplineError) -> Response:
         """Answer with the page of an error. All that is hidden has one page, in the same words."""
         hidden = error.reason == "not_found"
-        return await self.render("error.html", STATUS.get(error.reason, 409), error=None if hidden else error)
+        status = STATUS.get(error.reason, 409)
+        response = await self.render("error.html", status, error=None if hidden else error)
+        response.headers.update(wait(error))
+        return response
 
 
 def serve(context: ConsoleContext, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -180,7 +184,12 @@ async def _told(page: Page, error: HoplineError) -> Response:
 def plain_error(context: ConsoleContext, error: HoplineError) -> Response:
     """Answer with an error where nobody is signed in, or the registry is away."""
     text = context.templates.get_template("plain_error.html").render(error=error)
-    return HTMLResponse(text, STATUS.get(error.reason, 409))
+    return HTMLResponse(text, STATUS.get(error.reason, 409), wait(error))
+
+
+def wait(error: HoplineError) -> dict[str, str]:
+    """Return the header that says when to try again, where that is known."""
+    return {} if error.retry_after is None else {"retry-after": str(math.ceil(error.retry_after))}
 
 
 def to_signin(request: Request, *, ended: bool = False) -> Response:

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from hopline_console.context import SESSION_COOKIE, ConsoleContext
-from hopline_console.page import Page, own_path
+from hopline_console.page import Page, own_path, wait
 from hopline_console.sealing import Session
 
 _MOST: Final = 200
@@ -81,12 +81,10 @@ def form(
     ended: bool = False,
 ) -> Response:
     """Answer with the page to sign in at, and why that did not work the last time."""
-    problem, status, headers = "", 200, dict[str, str]()
+    problem, status = "", 200
     if error is not None:
         problem = _WRONG if _is_hidden(error) else error.message
         status = _STATUS.get(error.reason, 401)
-        if error.retry_after is not None:
-            headers["retry-after"] = str(math.ceil(error.retry_after))
     text = context.templates.get_template("signing/signin.html").render(
         next=next_page,
         workspace=workspace,
@@ -94,7 +92,7 @@ def form(
         ended=ended,
         provider=context.settings.oidc_name if context.provider is not None else "",
     )
-    return HTMLResponse(text, status, headers)
+    return HTMLResponse(text, status, wait(error) if error is not None else None)
 
 
 def _is_hidden(error: HoplineError) -> bool:

@@ -160,7 +160,13 @@ class Door:
         if scope["method"] in {"GET", "HEAD"}:
             return None
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-        foreign = origin is not None and urlsplit(origin).netloc != host
+        public = self._context.settings.console_url
+        if origin is None:
+            foreign = False
+        elif urlsplit(public).netloc == host:  # behind TLS: the same name in the clear is somebody else
+            foreign = origin != public
+        else:
+            foreign = urlsplit(origin).netloc != host
         if foreign or site not in {None, "same-origin", "none"}:
             return PlainTextResponse("this form was sent by another site; nothing was done", 403)
         return None
