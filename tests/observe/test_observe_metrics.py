@@ -119,7 +119,7 @@ async def test_a_scrape_counts_what_has_happened(worked: tuple[Series, list[str]
     assert value(found, "messaging_process_duration_seconds_count", hopline_outcome="completed") == 1
     assert value(found, "hopline_run_queue_wait_seconds_count") == 1
     assert value(found, "hopline_message_depth_bucket", le="1.0") >= 3
-    assert value(found, "hopline_ready") == 4
+    assert value(found, "hopline_ready") == 5
     sent = {"mcp_method_name": "tools/call", "gen_ai_tool_name": "send_message"}
     assert value(found, "mcp_server_operation_duration_seconds_count", **sent) == 2
     assert value(found, "hopline_mcp_failures_total", error_type="not_found") == 1

@@ -65,7 +65,7 @@ async def test_counters_that_were_lost_are_rebuilt_by_the_probe(mesh: RelayMesh)
 async def test_a_relay_whose_disk_takes_nothing_is_not_ready_though_it_reads(
     mesh: RelayMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def full(self: Writer, op: Any) -> Any:
+    async def full(self: Writer, op: Any, within: Any = None) -> Any:
         raise HoplineError("unavailable", "the disk of the store is full")
 
     monkeypatch.setattr(Writer, "run", full)

@@ -47,7 +47,8 @@ def held_for_good(patch: pytest.MonkeyPatch) -> None:
 
 def hooks_without_a_fuse(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Standing, "is_withheld", lambda *_: False)
-    patch.setattr(plugins, "REACTS", 1.0)
+    # Often, yet not always: where every reaction waits for another, none of them is ever written.
+    patch.setattr(plugins, "REACTS", 0.8)
 
 
 def debts_that_stay_open(patch: pytest.MonkeyPatch) -> None:

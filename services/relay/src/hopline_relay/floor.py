@@ -153,25 +153,24 @@ class Floor:
     async def get_tree(self, principal: Principal, request: pb.GetTreeRequest) -> pb.GetTreeResponse:
         """Return the tree that a turn is in."""
         key = (principal.workspace_id, request.turn_id)
+        # By itself: what is hidden takes as long as what never was, however much hangs on it.
+        row = await self._journal.read(lambda connection: floor.turn(connection, key))
+        if row is None or not self._may_see(principal, row):
+            raise no_turn(request.turn_id)
         everyone = [each.id for each in self._directory.agents(principal.workspace_id)]
+        root_id = row.root_id
 
-        def read(connection: Connection) -> tuple[Record | None, Sequence[Record], Open, dict[str, str], int]:
-            row = floor.turn(connection, key)
-            # A root is looked for whether there is a turn or not: both take as long.
-            rows = floor.tree(connection, key[0], row.root_id if row is not None else request.turn_id)
-            found = floor.open_of(connection, key[0], rows)
+        def read(connection: Connection) -> tuple[Sequence[Record], Open, dict[str, str], int]:
+            rows = floor.tree(connection, key[0], root_id)
             return (
-                row,
                 rows,
-                found,
+                floor.open_of(connection, key[0], rows),
                 floor.excerpts(connection, rows[:MOST_NODES]),
                 floor.slots_used(connection, key[0], everyone),
             )
 
-        row, rows, found, texts, used = await self._journal.read(read)
+        rows, found, texts, used = await self._journal.read(read)
         visible = [each for each in rows[:MOST_NODES] if self._may_see(principal, each)]
-        if row is None or not self._may_see(principal, row):
-            raise no_turn(request.turn_id)
         limit = self._directory.policy(principal.workspace_id).concurrent_runs
         response = pb.GetTreeResponse(is_truncated=len(rows) > MOST_NODES)
         running: dict[str, int] = {}
