@@ -333,7 +333,7 @@ def test_what_is_wrong_in_the_file_is_named_by_line(tmp_path: Path, text: str, c
             "settings:\n  log_levle: info",
             r"mesh.yaml:2: there is no setting 'log_levle'; did you mean 'log_level'",
         ),
-        ("settings: {colour: red}", r"there is no setting 'colour'; it is named as in HOPLINE_"),
+        ("settings: {zebra: red}", r"there is no setting 'zebra'; it is named as in HOPLINE_"),
         ("settings: {bind: 'x:1'}", r"mesh.yaml:1: bind is not set here: .* `listen`"),
     ],
 )
