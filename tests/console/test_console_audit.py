@@ -36,7 +36,7 @@ async def _rows(admin: Visitor, **query: str) -> list[str]:
     text = "&".join(f"{name}={value}" for name, value in query.items())
     page = await admin.get(f"/audit?{text}")
     assert page.status == 200, page.text
-    return [part.split("<")[0] for part in page.html.split('data-label="Kind"><bdi>')[1:]]
+    return [part.split("<")[0] for part in page.html.split('data-label="Kind"><span class="word">')[1:]]
 
 
 async def test_the_log_is_narrowed_down_by_kind_agent_actor_and_time(space: Space) -> None:

@@ -60,6 +60,14 @@ class Code:
 
 
 @dataclass(frozen=True)
+class Word:
+    """A word of the contract, short and in one piece."""
+
+    kind: ClassVar = "word"
+    text: str
+
+
+@dataclass(frozen=True)
 class Long:
     """A text of many lines."""
 
@@ -106,7 +114,7 @@ class Several:
     parts: Sequence[Cell]
 
 
-Cell = str | Link | Moment | State | Badge | Code | Long | Press | Bar | Several
+Cell = str | Link | Moment | State | Badge | Code | Word | Long | Press | Bar | Several
 
 
 @dataclass(frozen=True)

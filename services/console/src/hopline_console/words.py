@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.descriptor import EnumDescriptor
 
@@ -29,14 +29,3 @@ def role_word(role: int) -> str:
 def count(number: int, one: str, many: str = "") -> str:
     """Return a number with its noun: `1 agent`, `3 agents`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def plain(value: Any) -> Any:
-    """Turn the floats of a Struct back into the whole numbers they were."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return value

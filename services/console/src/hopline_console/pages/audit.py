@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from google.protobuf.json_format import MessageToDict
 from hopline.relay.v1 import audit_pb2 as pb
-from hopline_files.audit_lines import line_of
+from hopline_files.audit_lines import line_of, plain
 from hopline_rpc.clock import from_timestamp, parse_rfc3339, to_timestamp
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from hopline_console.blocks import Ask, Block, Cell, Code, Link, Links, Moment, Several, State, Table
+from hopline_console.blocks import Ask, Block, Cell, Code, Link, Links, Moment, Several, State, Table, Word
 from hopline_console.context import ConsoleContext
 from hopline_console.forms import Field, Filled, Form
 from hopline_console.nav import Item
 from hopline_console.page import PAGE_SIZE as PAGE
 from hopline_console.pages import audit_check
 from hopline_console.visit import Visit, routed
-from hopline_console.words import ADMIN, plain
+from hopline_console.words import ADMIN
 
 if TYPE_CHECKING:
     from hopline.relay.v1.audit_pb2_grpc import AuditServiceAsyncStub
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 NAV: Final = (Item("See", "Audit log", "/audit"),)
 
 _EXPORTED: Final = 200
+_SHOWN: Final = 2000
 _FILTER: Final = Form(
     "/audit",
     "Which events",
@@ -102,7 +103,7 @@ async def _page(visit: Visit, filled: Filled, page: pb.ListEventsResponse) -> Re
 
 def _row(event: pb.Event) -> list[Cell]:
     refused = "refused" in event.action or "failed" in event.action
-    kind: Cell = State(event.action, "bad") if refused else event.action
+    kind: Cell = State(event.action, "bad") if refused else Word(event.action)
     actor = event.actor_display or event.actor_name or event.actor_kind
     by: Cell = (
         Link(actor, f"/agents/{event.actor_id}") if event.actor_kind == "agent" and event.actor_id else actor
@@ -120,8 +121,22 @@ def _row(event: pb.Event) -> list[Cell]:
         if id_
     ]
     details = plain(MessageToDict(event.details))
-    text = json.dumps(details, ensure_ascii=False) if details else "—"
-    return [str(event.seq), Moment(from_timestamp(event.at)), kind, by, Several(about), Code(text[:2000])]
+    text = " ".join(f"{key}={_value(value)}" for key, value in sorted(details.items()))
+    told = Code(text[:_SHOWN]) if text else "—"
+    return [
+        str(event.seq),
+        Moment(from_timestamp(event.at)),
+        kind,
+        by,
+        Several(about) if about else "—",
+        told,
+    ]
+
+
+def _value(value: Any) -> str:
+    """Return a detail on one line, as the command prints it."""
+    is_line = isinstance(value, str) and "\n" not in value
+    return str(value) if is_line else json.dumps(value, ensure_ascii=False)
 
 
 async def export(visit: Visit) -> Response:

@@ -144,6 +144,13 @@ async def _plan_page(
     return await visit.page(f"Crew {read.name}: the plan", blocks)
 
 
+# Fields of an agent as its page has them.
+_WORDS: Final = {
+    "is_group_only_callable": "only for its crew",
+    "parent_agent_id": "lead",
+    "is_subagent": "subagent",
+    "model_id": "model",
+}
 _CHANGING: Final = (pb.PLAN_ACTION_CREATE, pb.PLAN_ACTION_UPDATE, pb.PLAN_ACTION_DELETE)
 
 
@@ -159,10 +166,11 @@ def _row(member: pb.PlannedMember) -> list[Cell]:
 
 
 def _change(change: pb.FieldChange, *, new: bool) -> str:
+    name = _WORDS.get(change.field, change.field.replace("_", " "))
     after = _side(change.after, change.after_length)
     if new:
-        return f"{change.field}: {after}"
-    return f"{change.field}: {_side(change.before, change.before_length)} → {after}"
+        return f"{name}: {after}"
+    return f"{name}: {_side(change.before, change.before_length)} → {after}"
 
 
 def _side(text: str, length: int) -> str:
