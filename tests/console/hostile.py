@@ -10,7 +10,6 @@ from typing import Any, Final
 from google.protobuf.field_mask_pb2 import FieldMask
 from hopline.registry.v1 import agent_pb2, crew_pb2, identity_pb2, model_pb2, plugin_pb2
 from hopline.relay.v1 import (
-    dead_letter_pb2,
     draft_pb2,
     escalation_pb2,
     schedule_pb2,
@@ -146,13 +145,6 @@ async def _talk(space: Space, agents: list[Agent]) -> None:
     assert answered.reply == TEXT
     failed = await client.ask(answerer.id, f"fail {TEXT}")
     assert failed.status == "failed", failed
-    await client.send([answerer.id], f"fail {TEXT}")  # a dead letter
-
-    async def has_died() -> Any:
-        found = await space.admin.letters.ListDeadLetters(dead_letter_pb2.ListDeadLettersRequest())
-        return found.dead_letters
-
-    await until(has_died, "a dead letter")
     await client.ask(silent.id, TEXT, wait_seconds=0)  # nobody serves it
     for options in ((), (SHORT, TEXT[:200].replace("\n", " "))):
         await client.ask_owner(TEXT, options=options, wait_seconds=0)

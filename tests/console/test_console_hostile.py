@@ -19,6 +19,7 @@ from tests.support.pages import Answer, Visitor, visitor
 UNLINKED = {
     "/live": "the script's own",
     "/": "leads to the floor",
+    "/dead/{turn}": "nothing has died there: that takes a queue's whole time",
 }
 RUNS = {"iframe", "object", "embed", "applet", "base", "style", "frame", "portal", "math", "template"}
 TOKEN = re.compile(r"hpl_[aups]_[A-Za-z0-9_-]{43}")
