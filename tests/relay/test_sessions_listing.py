@@ -60,6 +60,41 @@ async def test_lines_of_a_transcript_are_numbered_from_1_whatever_else_the_works
     assert numbers == [1, 2, 3, 4, 5]
 
 
+async def test_a_transcript_is_read_from_its_end_page_by_page_with_the_same_numbers(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    first = await ada.send(bob, text="0")
+    session_id = first.deliveries[0].session_id
+    for number in range(1, 5):
+        await ada.send(bob, text=str(number))
+    request = pb.ReadSessionRequest(session_id=session_id, page_size=2, from_end=True)
+    pages = []
+    while True:
+        page = await mesh.admin.sessions.ReadSession(request)
+        pages.append([(entry.seq, entry.text) for entry in page.entries])
+        request.page_token = page.next_page_token
+        if not request.page_token:
+            break
+        # What comes meanwhile stands behind what was read, and moves nothing.
+        await ada.send(bob, text="later")
+    assert pages == [[(4, "3"), (5, "4")], [(2, "1"), (3, "2")], [(1, "0")]]
+    newest = pb.ReadSessionRequest(session_id=session_id, page_size=1, from_end=True)
+    entries = (await mesh.admin.sessions.ReadSession(newest)).entries
+    assert [(entry.seq, entry.text) for entry in entries] == [(7, "later")]
+    forth = await mesh.admin.sessions.ReadSession(pb.ReadSessionRequest(session_id=session_id, page_size=1))
+    wrong = pb.ReadSessionRequest(session_id=session_id, from_end=True, page_token=forth.next_page_token)
+    assert (await refusal(mesh.admin.sessions.ReadSession(wrong))).reason == "invalid_argument"
+
+
+async def test_sessions_are_listed_by_channel_and_an_unknown_channel_is_refused(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    asked = await ada.ask(bob, "what?")
+    prompted = await mesh.admin.sessions.Prompt(pb.PromptRequest(agent=bob.id, text="go", wait_seconds=0))
+    for channel, found in (("relay", [asked.session_id]), ("human", [prompted.turn.session_id]), ("mcp", [])):
+        assert [each.id for each in await _sessions(mesh.admin, agent=bob.id, channel=channel)] == found
+    listed = mesh.admin.sessions.ListSessions(pb.ListSessionsRequest(channel="telegram"))
+    assert (await refusal(listed)).reason == "invalid_argument"
+
+
 async def test_a_session_is_busy_while_a_turn_runs_in_it(mesh: RelayMesh) -> None:
     ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
     await ada.send(bob)

@@ -82,7 +82,9 @@ async def _delegate(mesh: RelayMesh, lead: Caller, sub: Caller, worker: Worker) 
     said = delegation_pb2.SendMessageToSessionRequest(session_id=child.session_id, text="and?")
     await lead.turns.SendMessageToSession(said)
     await lead.turns.MessageAgent(delegation_pb2.MessageAgentRequest(agent=sub.id, text="hello"))
-    for narrow in ({"children_only": True}, {"opened_by_session_id": child.session_id}):
+    from_end = session_pb2.ReadSessionRequest(session_id=child.session_id, from_end=True)
+    await mesh.admin.sessions.ReadSession(from_end)
+    for narrow in ({"children_only": True}, {"opened_by_session_id": child.session_id}, {"channel": "relay"}):
         for caller in (lead, mesh.admin):
             await caller.sessions.ListSessions(session_pb2.ListSessionsRequest(**narrow))
     await mesh.relay.journal.read(lambda connection: children.owing(connection, mesh.workspace_id, "x"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hopline.relay.v1 import session_pb2 as pb
 from hopline_directory import Directory
@@ -22,10 +22,10 @@ from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.peers import leads_in
 from hopline_relay.refusals import Refusals
-from hopline_relay.store import hooking, outputs, queues
+from hopline_relay.store import hooking, outputs, queues, transcripts
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.linked import Linked, linked
-from hopline_relay.store.schema import EMPTY, children, deliveries, messages, sessions
+from hopline_relay.store.schema import children, sessions
 from hopline_relay.store.sessions import inbox_of
 from hopline_relay.store.sql import Record
 from hopline_relay.turns import Turns
@@ -69,6 +69,7 @@ class Sessions:
             request.agent,
             request.opened_by_session_id,
             request.children_only,
+            *((request.channel,) if request.channel else ()),
         )
         position = self._pager.position(query, request.page_token)
         before = int(position[0]) if position and isinstance(position[0], int) else 2**62
@@ -118,29 +119,54 @@ class Sessions:
 
         `takes` false: somebody else reads in its name, and it has taken nothing.
         """
-        size = page_size(request.page_size)
         session, _ = await self._find(principal, request.session_id)
-        query = ("numbered transcript", principal.workspace_id, principal.id, request.session_id)
-        position = self._pager.position(query, request.page_token)
-        # Where the page begins in the record, which nobody is shown, and how many entries come before it.
-        after, before = (int(each or 0) for each in position or (0, 0))
-        entries = await self._journal.read(
-            lambda connection: _transcript(connection, session, after, size + 1)
-        )
-        page = fit(
-            self._entry(principal, session, before + number, *rest)
-            for number, (_, *rest) in enumerate(entries[:size], start=1)
-        )
+        shown = await self._page(principal, session, request)
         if principal.kind == "agent" and takes:
             self._inbox.touch(principal)
-            await self._take_shown(principal, entries[: len(page)])
-        response = pb.ReadSessionResponse(entries=page)
-        if len(entries) == len(page):
-            response.entries.extend(await self._being_written(principal, session, before + len(page)))
+            await self._take_shown(principal, shown.lines)
+        page = shown.entries
+        if shown.is_end:
+            page += await self._being_written(principal, session, shown.before + len(page))
+        return pb.ReadSessionResponse(entries=page, next_page_token=shown.token)
+
+    async def _page(self, principal: Principal, session: Record, request: pb.ReadSessionRequest) -> _Shown:
+        """Return the lines of a page, as many as fit into it.
+
+        A token holds where the page begins or ends in the record, which nobody is shown, and how many lines
+        come before that.
+        """
+        size, from_end = page_size(request.page_size), request.from_end
+        query = (
+            "numbered transcript",
+            principal.workspace_id,
+            principal.id,
+            request.session_id,
+            *(("from its end",) if from_end else ()),
+        )
+        position = self._pager.position(query, request.page_token)
+        place, count = (int(each or 0) for each in position or (transcripts.END if from_end else 0, 0))
+
+        def read(connection: Connection) -> tuple[list[transcripts.Line], int]:
+            if not from_end:
+                return transcripts.after(connection, session, place, size + 1), count
+            known = count if position else transcripts.count(connection, session)
+            return transcripts.before(connection, session, place, size + 1), known
+
+        lines, known = await self._journal.read(read)
+        looked_at = reversed(lines[-size:]) if from_end else iter(lines[:size])
+        entries = fit(self._entry(principal, session, *rest) for _, *rest in looked_at)
+        more, before = len(lines) > len(entries), known
+        if from_end:
+            entries.reverse()
+            lines, before = lines[len(lines) - len(entries) :], max(known - len(entries), 0)
+            position_of_next = [lines[0][0], before] if more else []
         else:
-            position = [entries[len(page) - 1][0], before + len(page)]
-            response.next_page_token = self._pager.token(query, position)
-        return response
+            lines = lines[: len(entries)]
+            position_of_next = [lines[-1][0], before + len(lines)] if more else []
+        for number, entry in enumerate(entries, start=before + 1):
+            entry.seq = number
+        token = self._pager.token(query, position_of_next) if more else ""
+        return _Shown(lines, entries, before, not position if from_end else not more, token)
 
     async def _being_written(
         self, principal: Principal, session: Record, count: int
@@ -164,7 +190,7 @@ class Sessions:
             found.append(entry)
         return found
 
-    async def _take_shown(self, principal: Principal, entries: Sequence[_Entry]) -> None:
+    async def _take_shown(self, principal: Principal, entries: Sequence[transcripts.Line]) -> None:
         agent = self._directory.agent(principal.workspace_id, principal.id)
         unread = [
             message.id
@@ -203,11 +229,10 @@ class Sessions:
         self,
         principal: Principal,
         session: Record,
-        number: int,
         message: Record,
         copy: Record | None,
     ) -> pb.TranscriptEntry:
-        """Return a line of a transcript: what came in, or what the session's agent said."""
+        """Return a line of a transcript, not yet numbered: what came in, or what the session's agent said."""
         if copy is not None:
             kind = "prompt" if message.kind in ("ask", "prompt", TASK) else "message_in"
             turn_id = copy.turn_id
@@ -222,7 +247,6 @@ class Sessions:
         # A transcript is read by the agent itself, by who opened it and by who may look at the agent.
         dealt = principal.kind == "user" or principal.id in (session.agent_id, message.from_id)
         entry = pb.TranscriptEntry(
-            seq=number,
             kind=kind,
             at=to_timestamp(message.created_at),
             text=text,
@@ -309,6 +333,8 @@ def _narrower(request: pb.ListSessionsRequest) -> list[Any]:
     found: list[Any] = []
     if request.opened_by_session_id:
         found.append(sessions.c.opened_by_session_id == request.opened_by_session_id)
+    if request.channel:
+        found.append(sessions.c.channel == request.channel)
     if request.children_only:
         found.append(
             exists().where(
@@ -324,7 +350,14 @@ def _led(agent: AgentRecord, crew: Sequence[AgentRecord]) -> Any:
     return and_(sessions.c.agent_id == agent.id, sessions.c.opened_by_id.in_(openers))
 
 
-_Entry = tuple[int, Record, Record | None]
+class _Shown(NamedTuple):
+    """The lines of a page: how many come before them, and whether the transcript ends with it."""
+
+    lines: list[transcripts.Line]
+    entries: list[pb.TranscriptEntry]
+    before: int
+    is_end: bool
+    token: str
 
 
 def _newest(
@@ -351,39 +384,6 @@ def _last_at(connection: Connection, rows: Sequence[Record]) -> dict[str, float]
         if turn is not None:
             last[row.id] = turn.ended_at or turn.started_at or turn.created_at
     return last
-
-
-def _transcript(connection: Connection, session: Record, after: int, most: int) -> list[_Entry]:
-    """Return what came into a session and what went out of it, in the order of commits."""
-    outgoing = (
-        select(messages)
-        .where(
-            messages.c.workspace_id == session.workspace_id,
-            messages.c.from_session_id == session.id,
-            messages.c.from_session_id != EMPTY,
-            messages.c.ordinal > after,
-        )
-        .order_by(messages.c.ordinal)
-        .limit(most)
-    )
-    incoming = (
-        select(deliveries)
-        .where(
-            deliveries.c.workspace_id == session.workspace_id,
-            deliveries.c.session_id == session.id,
-            deliveries.c.session_id != EMPTY,
-            deliveries.c.ordinal > after,
-        )
-        .order_by(deliveries.c.ordinal)
-        .limit(most)
-    )
-    said: list[_Entry] = [(row.ordinal, row, None) for row in connection.execute(outgoing)]
-    copies = connection.execute(incoming).all()
-    bodies = by_id(connection, messages, {(row.workspace_id, row.message_id) for row in copies})
-    heard: list[_Entry] = [
-        (copy.ordinal, bodies[copy.workspace_id, copy.message_id], copy) for copy in copies
-    ]
-    return sorted(said + heard, key=lambda entry: entry[0])[:most]
 
 
 def _own_session(connection: Connection, principal: Principal, session_id: str) -> Record | None:

@@ -180,6 +180,10 @@ async def sessions(
         str, typer.Option("--of", metavar="ID", help="Only what this session has opened.", show_default=False)
     ] = "",
     children: Annotated[bool, typer.Option("--children", help="Only those of subagents.")] = False,
+    channel: Annotated[
+        str,
+        typer.Option(help="Only of relay, mcp, human, schedule or webhook.", show_default=False),
+    ] = "",
     limit: Limit = 50,
     cursor: Cursor = "",
 ) -> None:
@@ -197,6 +201,7 @@ async def sessions(
             agent=agent,
             opened_by_session_id=parent,
             children_only=children,
+            channel=channel,
             page_size=size,
             page_token=at,
         )
