@@ -71,7 +71,9 @@ def duration(value: Duration | float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a short length of time: `0.31 s`, `12 s`, `3 min 5 s`."""
+    """Return a short length of time: `4.2 ms`, `0.31 s`, `12 s`, `3 min 5 s`."""
+    if value < 0.1:
+        return f"{value * 1000:.1f} ms"
     if value < 10:
         return f"{value:.2f} s"
     return duration(value)

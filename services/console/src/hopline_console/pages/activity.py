@@ -40,8 +40,24 @@ _WORDS: Final = {
     "answer.sent": "sent the answer that was held",
     "answer.released": "released the answer of",
     "session.closed": "closed a session of",
+    "tunnel.attached": "has a worker attached",
+    "agent.created": "created the agent",
+    "agent.updated": "changed the agent",
+    "agent.paused": "paused",
+    "agent.resumed": "resumed",
+    "agent.deleted": "deleted the agent",
+    "token.created": "made a token for",
+    "token.revoked": "revoked a token of",
+    "user.created": "added a person",
+    "role.granted": "gave a role",
+    "role.revoked": "took a role away",
+    "policy.updated": "changed the policy",
+    "workspace.created": "created the workspace",
 }
+# Names are looked up so many at once, and no further than this.
 _AGENTS: Final = 200
+_NAMED: Final = 2000
+_AGENT: Final = "agt_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +68,8 @@ class Line:
     inter_agent: bool
     words: str
     about: str
+    # The agent it is about, where there is a page of it.
+    about_id: str
     more: str
 
 
@@ -71,8 +89,7 @@ async def activity(page: Page) -> Response:
         page_token=page.query("page"),
     )
     found = await page.mesh.events.ListEvents(request)
-    agents = await page.mesh.agents.ListAgents(agent_pb2.ListAgentsRequest(page_size=_AGENTS))
-    names = {agent.id: agent.name for agent in agents.agents}
+    names = await _names(page, {event.agent_id for event in found.events if event.agent_id})
     return await page.render(
         "activity/activity.html",
         lines=[_line(event, names) for event in found.events],
@@ -81,11 +98,31 @@ async def activity(page: Page) -> Response:
     )
 
 
+async def _names(page: Page, wanted: set[str]) -> dict[str, str]:
+    """Return the names of these agents, of those that the person may see."""
+    found: dict[str, str] = {}
+    request = agent_pb2.ListAgentsRequest(page_size=_AGENTS)
+    seen = 0
+    while wanted - found.keys() and seen < _NAMED:
+        agents = await page.mesh.agents.ListAgents(request)
+        seen += len(agents.agents)
+        found.update((agent.id, agent.name) for agent in agents.agents if agent.id in wanted)
+        request.page_token = agents.next_page_token
+        if not agents.next_page_token:
+            break
+    return found
+
+
 def _line(event: audit_pb2.Event, names: dict[str, str]) -> Line:
     details: dict[str, Any] = MessageToDict(event.details)
-    inter_agent = event.action.startswith("message.") and event.actor_kind == "agent"
+    # What is sent to nobody's agent is an answer to a person.
+    to_person = event.action == "message.sent" and not event.agent_id
+    between = event.action.startswith("message.") and event.actor_kind == "agent" and not to_person
     words = _WORDS.get(event.action, event.action.replace(".", " ").replace("_", " "))
     more = [str(details[key]) for key in ("state", "reason", "kind", "code") if details.get(key)]
-    own = event.agent_id == event.actor_id
-    about = "" if own else names.get(event.agent_id, "a person" if event.action == "message.sent" else "")
-    return Line(event, inter_agent, words, about, ", ".join(more))
+    about, about_id = "a person" if to_person else "", ""
+    # Also of people an id stands there, and of agents that are gone or hidden by now.
+    if event.agent_id.startswith(_AGENT) and event.agent_id != event.actor_id:
+        about = names.get(event.agent_id, event.agent_id)
+        about_id = event.agent_id if event.agent_id in names else ""
+    return Line(event, between, words, about, about_id, ", ".join(more))

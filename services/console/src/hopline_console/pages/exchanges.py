@@ -32,6 +32,7 @@ KINDS: Final = (
     "todo",
     "timer",
 )
+_FILTERS: Final = ("q", "direction", "peer", "state", "kind", "from", "until")
 
 
 async def window(page: Page) -> Response:
@@ -54,11 +55,21 @@ async def window(page: Page) -> Response:
         exchanges=found.exchanges,
         more=found.next_page_token,
         problem=problem,
+        empty=_empty(page, found.next_page_token),
         directions=DIRECTIONS,
         states=(("", "any"), *((state, state) for state in STATES)),
         kinds=(("", "any"), *((kind, kind) for kind in KINDS)),
         trace_url=page.context.settings.trace_url,
     )
+
+
+def _empty(page: Page, more: str) -> str:
+    """Say what it means that no row is there. A page looks at a part of what there is, so it may lead on."""
+    if more:
+        return "Nothing fits in the part that was looked at; the next page looks further back."
+    if any(page.query(name) for name in (*_FILTERS, "page")):
+        return "Nothing here fits."
+    return "It has sent and received nothing yet."
 
 
 async def _name(page: Page, agent: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,8 +49,21 @@ async def tree(page: Page) -> Response:
     focus = next((row for row in rows if row.node.turn.id == turn_id), None)
     blocked = [row for row in rows if row.node.HasField("wait") and row.node.wait.reason not in _ON_ANOTHER]
     return await page.render(
-        "turns/tree.html", rows=rows, focus=focus, blocked=blocked, cut=found.is_truncated, turn_id=turn_id
+        "turns/tree.html",
+        rows=rows,
+        focus=focus,
+        blocked=blocked,
+        hooks=await _hooks(page, rows),
+        cut=found.is_truncated,
+        turn_id=turn_id,
     )
+
+
+async def _hooks(page: Page, rows: list[Row]) -> Sequence[floor_pb2.FloorHook]:
+    """Return the hooks that keep what is sent: a turn that waits for one tells nothing of it itself."""
+    if not any(row.is_open for row in rows):
+        return []
+    return (await page.mesh.floor.GetFloor(floor_pb2.GetFloorRequest(page_size=1))).hooks
 
 
 async def cancel(page: Page) -> Response:
