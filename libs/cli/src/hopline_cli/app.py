@@ -14,6 +14,7 @@ from hopline_cli.commands import (
     audit,
     credit,
     crews,
+    database,
     dead,
     doctor,
     exchanges,
@@ -96,6 +97,8 @@ audit.app.add_typer(verify.app)
 audit.app.add_typer(export.audit)
 app.add_typer(audit.app, name="audit")
 app.add_typer(trace.app)
+app.add_typer(database.app, name="db")
+app.add_typer(database.moving)
 
 
 def run_app(arguments: list[str]) -> int:

@@ -27,14 +27,17 @@ _ADVISORY_LOCK: Final = 7_401_740_217
 _TURN_MILLISECONDS: Final = 120_000
 
 
-def migrate(engine: Engine, script_location: str | Path) -> None:
+def migrate(engine: Engine, script_location: str | Path, *, upto: str = "") -> None:
     """Bring a database to the newest revision of the scripts; nothing happens when it is there.
 
     `script_location` is a package or a folder. A database that a newer version has migrated is refused.
+    `upto`: an empty one is brought to this older revision, for rows that were written by it.
     """
     folder = _folder(script_location)
     revisions = _revisions(folder)
-    head = _head(revisions, folder)
+    head = upto or _head(revisions, folder)
+    if head not in revisions:
+        raise _newer(head, _head(revisions, folder))
     with engine.connect() as conn:
         if _current(conn) == head:
             return
@@ -57,12 +60,28 @@ def _bring_up(conn: Connection, folder: Path, revisions: dict[str, str | None], 
     if current == head:
         return
     if current is not None and current not in revisions:
-        raise HoplineError(
-            "failed_precondition",
-            f"the database is newer than this version of Hopline (its revision is {current}, the newest"
-            f" known here is {head}); install the newer version or restore a backup",
-        )
-    _upgrade(conn, folder)
+        raise _newer(current, head)
+    _upgrade(conn, folder, head)
+
+
+def _newer(found: str, head: str) -> HoplineError:
+    return HoplineError(
+        "failed_precondition",
+        f"the database is newer than this version of Hopline (its revision is {found}, the newest"
+        f" known here is {head}); install the newer version or restore a backup",
+    )
+
+
+def newest_revision(script_location: str | Path) -> str:
+    """Return the revision that a database has once it is migrated."""
+    folder = _folder(script_location)
+    return _head(_revisions(folder), folder)
+
+
+def revision_of(engine: Engine) -> str | None:
+    """Return the revision that a database has; None where it has no tables of ours."""
+    with engine.connect() as conn:
+        return _current(conn)
 
 
 @contextmanager
@@ -109,14 +128,14 @@ def _run(context: Any, connection: Connection, metadata: MetaData) -> None:
     context.run_migrations()
 
 
-def _upgrade(conn: Connection, folder: Path) -> None:
+def _upgrade(conn: Connection, folder: Path, to: str) -> None:
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.attributes["connection"] = conn
-    command.upgrade(config, "head")
+    command.upgrade(config, to)
     if conn.dialect.name == "sqlite":
         broken = conn.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
         if broken:

@@ -24,7 +24,8 @@ Single = Annotated[
 ]
 
 
-def _default_data() -> Path:
+def default_data() -> Path:
+    """Return where a local mesh keeps its files unless told otherwise."""
     return Path(os.environ.get("HOPLINE_DATA") or Path.home() / ".hopline")
 
 
@@ -48,7 +49,7 @@ def up(
     """Run the whole mesh in this process, on SQLite; Ctrl-C drains it."""
     from hopline_cli.running.up import run_up
 
-    folder = (data or _default_data()).expanduser().absolute()
+    folder = (data or default_data()).expanduser().absolute()
     out = Output(as_json=as_json)
     raise typer.Exit(
         execute(

@@ -1,0 +1,1 @@
+"""Looking after databases: migrate, check, back up, restore, move to another kind."""
