@@ -57,8 +57,16 @@ class Rig:
 
     @staticmethod
     async def open(folder: Path, clock: ManualClock | None = None, **settings: str) -> Rig:
-        clock = clock or ManualClock()
-        wiring = Wiring(data_dir=folder, clock=clock, ids=Ids(clock), settings=settings, embedded=True)
+        return await Rig._open(folder, clock or ManualClock(), settings, embedded=True)
+
+    @staticmethod
+    async def beside(folder: Path, clock: ManualClock, url: str) -> Rig:
+        """Open one that shares its database with others."""
+        return await Rig._open(folder, clock, {"database_url": url}, embedded=False)
+
+    @staticmethod
+    async def _open(folder: Path, clock: ManualClock, settings: dict[str, str], *, embedded: bool) -> Rig:
+        wiring = Wiring(data_dir=folder, clock=clock, ids=Ids(clock), settings=settings, embedded=embedded)
         rig = Rig(await SERVICE.open(wiring), folder, clock)
         rig.store_url = settings.get("database_url", "")
         return rig

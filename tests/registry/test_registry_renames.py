@@ -141,6 +141,7 @@ async def test_a_registry_of_before_gets_the_looks_of_its_slugs(tmp_path: Path) 
         record.execute("DROP INDEX agents_by_key")
         record.execute("DROP INDEX agents_by_scope")
         record.execute("DROP TABLE models")
+        record.execute("DROP TABLE secrets")
         record.execute("DROP TABLE plugins")
         since = ("slug_look", "former_names", "connections", "webhook_secret", "awaits_definition", "crew")
         for column in since:

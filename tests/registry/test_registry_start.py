@@ -113,7 +113,7 @@ async def test_every_table_is_keyed_by_workspace_first_but_for_what_belongs_to_t
     found = inspect(engine)
     keys = {name: found.get_pk_constraint(name)["constrained_columns"][0] for name in found.get_table_names()}
     engine.dispose()
-    of_the_mesh = {"alembic_version", "signing_keys", "feed", "changes"}
+    of_the_mesh = {"alembic_version", "signing_keys", "secrets", "feed", "changes"}
     assert {name for name, first in keys.items() if first != "workspace_id"} == of_the_mesh
 
 

@@ -25,6 +25,12 @@ ONE, OTHER = ("one",), ("other",)
 
 
 @pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever finds a database taken says so soon."""
+    monkeypatch.setattr("hopline_store.postgres._LEAVING_SECONDS", 1)
+
+
+@pytest.fixture
 def url() -> Iterator[str]:
     with postgres.database() as made:
         yield made
@@ -177,6 +183,7 @@ async def test_an_operation_that_was_refused_with_others_in_its_batch_is_undone_
 # --- one writer alone -----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_a_second_process_is_refused_where_one_works_alone(url: str) -> None:
     first = open_database(url, name="relay", alone=True)
     with pytest.raises(HoplineError, match="another relay runs on this database") as caught:
@@ -185,10 +192,16 @@ async def test_a_second_process_is_refused_where_one_works_alone(url: str) -> No
     other = open_database(url, name="quota", alone=True)
     await other.close()
     await first.close()
+    several = [open_database(url, name="relay") for _ in range(2)]
+    with pytest.raises(HoplineError, match="another relay runs on this database"):
+        await asyncio.to_thread(open_database, url, name="relay", alone=True)
+    for each in several:
+        await each.close()
     later = open_database(url, name="relay", alone=True)
     await later.close()
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_a_process_that_works_alone_does_so_again_on_a_new_connection(url: str) -> None:
     store = open_database(url, alone=True)
     await store.writer.run(create)

@@ -86,14 +86,15 @@ def open_database(
 
     `url` is the path of an SQLite file, or `postgresql://…`; `sqlite://` is a database in memory, for
     tests. `migrations` names the package with the Alembic scripts, such as `hopline_relay.migrations`. On
-    PostgreSQL the tables are in the schema of `name`, and with `alone` no second writer is let in.
+    PostgreSQL the tables are in the schema of `name`, and with `alone` no second writer is let in, as none is
+    beside others that is alone.
     """
     engine = open_engine(url, name, readers)
     # One connection is all that an in-memory database has: whoever uses it, uses it alone.
     lock = threading.RLock() if is_memory(engine) else None
     writer = Writer(engine, name=name, lock=lock, order=_order(engine, name, alone))
     try:
-        if alone and engine.dialect.name != "sqlite":
+        if engine.dialect.name != "sqlite":
             writer.connect()
         if migrations is not None:
             migrate(engine, migrations)

@@ -144,6 +144,7 @@ class Locks:
     """The advisory locks of one service's schema (`hopline_store.writer.Order`).
 
     `alone`: the writer's connection holds the schema for as long as it lives, and no second writer is let in.
+    Those that are not alone hold it together: of both kinds one keeps the other out.
     """
 
     def __init__(self, name: str, *, alone: bool = False) -> None:
@@ -153,11 +154,10 @@ class Locks:
 
     def connected(self, conn: Connection) -> None:
         """Take what a fresh connection has to hold; waits a moment for a process that is on its way out."""
-        if not self._alone:
-            return
+        lock = "pg_advisory_lock" if self._alone else "pg_advisory_lock_shared"
         try:
             conn.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LEAVING_SECONDS}s'")
-            conn.exec_driver_sql("SELECT pg_advisory_lock(%s, 1)", (self._space,))
+            conn.exec_driver_sql(f"SELECT {lock}(%s, 1)", (self._space,))
         except DBAPIError as error:
             if is_locked(error):
                 raise HoplineError("unavailable", self.taken, retry_after=1.0) from None
@@ -169,7 +169,9 @@ class Locks:
     @property
     def taken(self) -> str:
         """What is said where another process holds the schema."""
-        return f"another {self._name} runs on this database, which takes one; stop it first"
+        if self._alone:
+            return f"another {self._name} runs on this database, which takes one; stop it first"
+        return f"a {self._name} that runs alone has this database; stop it first"
 
     def take(self, conn: Connection, withins: Iterable[Sequence[str] | None]) -> None:
         """Wait until nobody else writes where this transaction is going to; until it is over."""

@@ -15,6 +15,7 @@ from hopline.registry.v1.crew_pb2_grpc import add_CrewServiceServicer_to_server
 from hopline.registry.v1.identity_pb2_grpc import add_IdentityServiceServicer_to_server
 from hopline.registry.v1.model_pb2_grpc import add_ModelServiceServicer_to_server
 from hopline.registry.v1.plugin_pb2_grpc import add_PluginServiceServicer_to_server
+from hopline.registry.v1.visibility_pb2 import WatchChangesResponse
 from hopline.registry.v1.visibility_pb2_grpc import add_VisibilityServiceServicer_to_server
 from hopline.registry.v1.workspace_pb2_grpc import add_WorkspaceServiceServicer_to_server
 from hopline_directory import REVOKED_SECONDS, Directory, end_revoked
@@ -25,6 +26,8 @@ from hopline_rpc.paging import Pager
 from hopline_rpc.service import Wiring
 from hopline_rpc.serving import Server
 from hopline_store import Database, open_database, private_file
+from hopline_store.secret import shared_secret
+from sqlalchemy import Connection
 
 from hopline_registry.agents import Agents
 from hopline_registry.bootstrap import TOKEN_FILE, install
@@ -50,6 +53,7 @@ from hopline_registry.sign_in import SignIn
 from hopline_registry.store import feed as feed_rows
 from hopline_registry.store import plugins as plugin_rows
 from hopline_registry.store import tokens as token_rows
+from hopline_registry.store.schema import secrets
 from hopline_registry.store.view import snapshot
 from hopline_registry.tokens import Tokens
 from hopline_registry.webhooks import Webhooks
@@ -72,7 +76,7 @@ class RegistryService:
         """Open the database, make what every mesh has, and build the server; opens no port."""
         settings = RegistrySettings.load(wiring.settings)
         folder = wiring.data_dir or settings.data.expanduser()
-        registry = Registry(wiring, settings, _open_store(folder, settings.database_url), folder)
+        registry = Registry(wiring, settings, _open_store(wiring, folder, settings.database_url), folder)
         try:
             await registry.start()
         except BaseException:
@@ -99,7 +103,8 @@ class Registry:
         self._upkeep: asyncio.Task[None] | None = None
 
         self.directory = Directory(wiring.clock.now)
-        self._feed = Feed(db.reader, self.directory, wiring.clock)
+        self._shared = bool(settings.database_url) and not wiring.embedded
+        self._feed = Feed(db.reader, self.directory, wiring.clock, self._whole, shared=self._shared)
         self._core = Core(db, self.directory, self._feed, wiring.clock, wiring.ids)
         self._keys = Keys(self._core, settings.mesh_id)
         self._identity = Identity(self._core, self._keys, settings.mesh_id)
@@ -119,7 +124,8 @@ class Registry:
         self._add_servicers()
 
     def _add_servicers(self) -> None:
-        core, pager, server = self._core, Pager(), self.server
+        core, server = self._core, self.server
+        pager = Pager(shared_secret(core.db, secrets, "pages"))
         webhooks, sign_in = Webhooks(core), SignIn(core, self._settings)
         server.add(add_WorkspaceServiceServicer_to_server, WorkspaceServicer(Workspaces(core), pager))
         server.add(
@@ -150,11 +156,16 @@ class Registry:
 
     async def start(self) -> None:
         """Load the view, make what every mesh has, and begin the upkeep."""
-        since = self._core.clock.now() - REVOKED_SECONDS
-        self.directory.apply(await self._core.read(lambda conn: snapshot(conn, since)))
-        self.first_start = await install(self._core, self.token_file, replace_lost=True)
+        self.directory.apply(await self._core.read(self._whole))
+        # Of several registries each has a folder of its own, and the first has made the token.
+        replace_lost = not self._shared or self._settings.renew_admin_token
+        self.first_start = await install(self._core, self.token_file, replace_lost=replace_lost)
         await self._keys.load()
+        await self._feed.start()
         self._upkeep = detach(self._keep_up(), name="registry upkeep")
+
+    def _whole(self, conn: Connection) -> WatchChangesResponse:
+        return snapshot(conn, self._core.clock.now() - REVOKED_SECONDS)
 
     async def service_token(self, name: str) -> str:
         """Make the service token of this process, in place of the one that the last start made."""
@@ -166,7 +177,9 @@ class Registry:
 
     async def missing(self) -> list[str]:
         """Return what keeps it from serving, in words."""
-        return [] if await self._db.ready() else ["its store does not answer"]
+        if not await self._db.ready():
+            return ["its store does not answer"]
+        return [] if self._feed.current else ["what other registries write is not read"]
 
     async def measure(self) -> Sequence[Family]:
         """Return what there is to measure."""
@@ -187,7 +200,8 @@ class Registry:
             await asyncio.wait({self._upkeep})
         await self.server.stop()
         await self._db.close()
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
     # -- upkeep ------------------------------------------------------------------------------------
 
@@ -216,19 +230,19 @@ class _Store(NamedTuple):
     """The open database, and the file that keeps a second process out."""
 
     db: Database
-    lock: IO[str]
+    lock: IO[str] | None
 
 
-def _open_store(folder: Path, url: str) -> _Store:
+def _open_store(wiring: Wiring, folder: Path, url: str) -> _Store:
     """Open the database, which holds the private keys: of SQLite, a file for its owner alone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = _locked(folder / LOCK_FILE)
     scripts = "hopline_registry.migrations"
+    if url:
+        db = open_database(url, migrations=scripts, name="registry", alone=wiring.embedded)
+        return _Store(db, None)
+    lock = _locked(folder / LOCK_FILE)
     try:
-        if url:
-            db = open_database(url, migrations=scripts, name="registry", alone=True)
-        else:
-            db = open_database(private_file(folder, DATABASE_FILE), migrations=scripts, name="registry")
+        db = open_database(private_file(folder, DATABASE_FILE), migrations=scripts, name="registry")
     except BaseException:
         lock.close()
         raise

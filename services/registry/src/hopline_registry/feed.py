@@ -3,24 +3,33 @@
 A watcher is a position in the feed, not a queue: it reads on from memory, or from SQL when it is far
 behind, so that slow watchers cost nothing. A write returns when every watcher has come back for more
 after its change, which embedded means that it has been taken over; it waits a second at most.
+
+Where several registries share a database, each reads what the others wrote by the sequence of the table, ten
+times a second. One that cannot read says nothing any more, no heartbeat either: its followers ask.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Final
 
 from hopline.registry.v1.visibility_pb2 import Change, WatchChangesResponse
 from hopline_directory import Directory
+from hopline_rpc.calls import detach
 from hopline_rpc.clock import Clock, wait_for
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.paging import fit
 from hopline_store import Reader
+from sqlalchemy import Connection
 
 from hopline_registry.store import feed as rows
+
+log = logging.getLogger("hopline.registry")
 
 HEARTBEAT_SECONDS: Final = 0.15
 CONSUMED_SECONDS: Final = 1.0
@@ -29,6 +38,10 @@ _PAGE: Final = 200
 _IN_MEMORY: Final = 2_000
 # What is sent at once must fit into one message, and an agent's definition alone may have 1 MiB.
 _PAGE_BYTES: Final = 1_000_000
+# How often is looked for what other registries wrote, and how old the last look may be for a view to be told.
+POLL_SECONDS: Final = 0.1
+UNSEEN_SECONDS: Final = 0.4
+_POLL_PAGE: Final = 1_000
 
 Listener = Callable[[list[Change]], None]
 
@@ -69,9 +82,26 @@ class _Watcher:
 
 
 class Feed:
-    """Hands out changes."""
+    """Hands out changes.
 
-    def __init__(self, reader: Reader, directory: Directory, clock: Clock) -> None:
+    `shared`: other processes write to the same database. `reload` reads all that it holds, for a view that is
+    further behind than what the table of changes keeps.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        directory: Directory,
+        clock: Clock,
+        reload: Callable[[Connection], WatchChangesResponse],
+        *,
+        shared: bool = False,
+    ) -> None:
+        self._shared = shared
+        self._reload = reload
+        self._looked: float | None = None
+        self._looking = asyncio.Lock()
+        self._poll: asyncio.Task[None] | None = None
         self._reader = reader
         self._directory = directory
         self._clock = clock
@@ -87,16 +117,67 @@ class Feed:
 
     def publish(self, changes: list[Change]) -> None:
         """Hand out what a write has committed. Called in the order of commits, on the event loop."""
-        head = changes[-1].seq
-        self._directory.apply(WatchChangesResponse(changes=changes, head_seq=head))
-        for listener in self._listeners:
-            listener(changes)
-        self._recent.extend(changes)
+        if self._shared and changes[0].seq > self._directory.seq + 1:
+            return  # others wrote between: whoever looks next takes all of it in order
+        self._apply(WatchChangesResponse(changes=changes, head_seq=changes[-1].seq))
+
+    def _apply(self, response: WatchChangesResponse) -> None:
+        news = self._directory.apply(response)
+        if response.snapshot:
+            self._recent.clear()  # what led there is not known
+        else:
+            self._recent.extend(news)
+        if news:
+            for listener in self._listeners:
+                listener(news)
         for watcher in self._watchers:
             watcher.wake()
 
+    async def start(self) -> None:
+        """Begin to look for what others write, where others do."""
+        if self._shared:
+            await self.look()
+            self._poll = detach(self._keep_looking(), name="registry feed")
+
+    @property
+    def current(self) -> bool:
+        """Whether the view holds what everybody had written a moment ago."""
+        return not self._shared or (
+            self._looked is not None and self._clock.monotonic() - self._looked <= UNSEEN_SECONDS
+        )
+
+    async def look(self) -> None:
+        """Take over what other registries have written so far."""
+        async with self._looking:
+            began = self._clock.monotonic()
+            while await self._take_page():
+                pass
+            self._looked = began
+
+    async def _take_page(self) -> bool:
+        """Take over the next changes; tell whether there may be more."""
+        found = await self._reader.run(partial(_behind, seq=self._directory.seq))
+        if found.head_seq <= self._directory.seq:
+            return False
+        if not found.changes or found.changes[0].seq > self._directory.seq + 1:
+            found = await self._reader.run(self._reload)
+        self._apply(found)
+        return found.head_seq > self._directory.seq
+
+    async def _keep_looking(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except HoplineError as error:
+                log.warning("what other registries write cannot be read: %s", error.message)
+            except Exception:
+                log.exception("what other registries write cannot be read")
+            await self._clock.sleep(POLL_SECONDS)
+
     async def consumed(self, seq: int) -> None:
         """Wait until all watchers have dealt with a change, for a second at most."""
+        if self._directory.seq < seq:
+            await self.look()
         if not self._behind(seq):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -114,6 +195,8 @@ class Feed:
         """Yield what comes after `from_seq`, heartbeats between; a snapshot first where that is unknown."""
         if len(self._watchers) >= MAX_WATCHERS:
             raise HoplineError("overloaded", "too many services watch the registry", retry_after=1.0)
+        if self._shared:
+            await self.look()  # whoever comes from another registry may be ahead of this one's view
         watcher = _Watcher()
         self._watchers[watcher] = None
         try:
@@ -126,7 +209,8 @@ class Feed:
                     for part in self._snapshot():
                         yield part
                     continue
-                yield WatchChangesResponse(changes=changes, head_seq=self._directory.seq)
+                if changes or self.current:
+                    yield WatchChangesResponse(changes=changes, head_seq=self._directory.seq)
                 seq = changes[-1].seq if changes else seq
                 self._has_consumed(watcher, seq)
                 if seq == self._directory.seq:
@@ -138,6 +222,8 @@ class Feed:
     def close(self) -> None:
         """End all watching."""
         self._closed = True
+        if self._poll is not None:
+            self._poll.cancel()
         for watcher in self._watchers:
             watcher.wake()
 
@@ -187,3 +273,10 @@ class Feed:
                 page, size = WatchChangesResponse(head_seq=head, snapshot=True), 0
         page.snapshot_end = True
         yield page
+
+
+def _behind(conn: Connection, seq: int) -> WatchChangesResponse:
+    """Return the changes behind a number, with the head; nothing where it is the head."""
+    head = rows.head(conn)
+    changes = rows.after(conn, seq, _POLL_PAGE) if head > seq else []
+    return WatchChangesResponse(changes=changes, head_seq=head)

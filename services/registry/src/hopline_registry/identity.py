@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from hopline_directory import Directory
-from hopline_rpc.auth import Authenticator
+from hopline_rpc.auth import Authenticator, Exchange
 from hopline_rpc.errors import HoplineError, unauthenticated
 from hopline_rpc.principals import AssertionVerifier, Principal
 from sqlalchemy import Connection
@@ -31,7 +31,7 @@ class Identity:
         self.mesh_id = mesh_id
         directory: Directory = core.directory
         self._verifier = AssertionVerifier(directory.public_key, mesh_id, core.clock, directory.is_revoked)
-        self.authenticator = Authenticator(self._verifier, self._exchange, core.clock)
+        self.authenticator = _Authenticator(self._verifier, self._exchange, core)
 
     async def authenticate(self, secret: str, workspace: str) -> Principal:
         """Exchange a token for a principal with its assertion.
@@ -48,6 +48,24 @@ class Identity:
 
     async def _exchange(self, secret: str, workspace: str) -> str:
         return (await self.authenticate(secret, workspace)).assertion
+
+
+class _Authenticator(Authenticator):
+    """Verifies by a view that holds what other registries have written, too."""
+
+    def __init__(self, verifier: AssertionVerifier, exchange: Exchange, core: Core) -> None:
+        super().__init__(verifier, exchange, core.clock)
+        self._feed = core.feed
+
+    async def principal(self, credential: str, workspace: str = "") -> Principal:
+        """Return who a token or an assertion stands for; `unavailable` while the store cannot be read."""
+        if not self._feed.current:
+            await self._feed.look()
+        return await super().principal(credential, workspace)
+
+    def at_hand(self, credential: str, workspace: str = "") -> Principal | None:
+        """Return who a token stands for where that is known and the view is current; else None."""
+        return super().at_hand(credential, workspace) if self._feed.current else None
 
 
 def _holder(conn: Connection, secret: str, workspace: str, now: float) -> Principal | None:

@@ -85,7 +85,11 @@ class Keys:
         return await self._core.write(caller, op)
 
     async def withdraw_outlived(self) -> None:
-        """Take back the keys that nothing in use can be signed with any more."""
+        """Take back the keys that nothing in use can be signed with any more.
+
+        What another registry rotated is taken over here first, long before it signs.
+        """
+        await self.load()
         if not _outlived(self._rows, self._core.clock):
             return
 

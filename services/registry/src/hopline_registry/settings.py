@@ -21,6 +21,9 @@ class RegistrySettings(StoreSettings):
     public_url: PublicUrl = ""
     # How many changes the feed keeps for readers that come back; a reader further behind gets a snapshot.
     registry_changes_kept: int = Field(default=100_000, ge=100, le=100_000_000)
+    # Whether a start on a shared database makes a new admin.token where its folder has none, in place of the
+    # one in force. Where a registry has its database alone, removing the file is enough.
+    renew_admin_token: bool = False
     # The identity provider that people sign in with at the console, and whom it knows this mesh as.
     oidc_issuer: Issuer = ""
     oidc_client_id: str = Field(default="", max_length=500)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from hopline_store.secret import secrets_table
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -222,3 +223,6 @@ changes: Final = Table(
     Column("at", Float, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
+
+# What the registries on one database share, and nobody else knows.
+secrets: Final = secrets_table(metadata)
