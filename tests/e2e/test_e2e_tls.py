@@ -132,3 +132,10 @@ async def test_certificates_are_renewed_under_a_running_mesh(mesh: TlsMesh, fold
     for process in mesh.running.values():
         assert process.is_running
     assert mesh.complaints() == []
+
+
+async def test_the_doctor_looks_at_ports_that_speak_tls(mesh: TlsMesh) -> None:
+    found = await mesh.cli("doctor")
+    assert found["healthy"]
+    stranger = mesh.hopline_as({}, "doctor", "--json")
+    assert stranger.returncode == 1

@@ -14,6 +14,7 @@ from hopline_rpc.clock import from_timestamp
 from hopline_rpc.errors import HoplineError
 
 from hopline_cli.doctor.findings import Finding, good, note, problem
+from hopline_cli.tls import client_context
 
 if TYPE_CHECKING:
     from hopline_cli.mesh import Mesh
@@ -27,8 +28,10 @@ _ANSWER_SECONDS: Final = 8.0
 
 def readiness(url: str) -> tuple[int, str, str]:
     """Ask `/readyz` there; returns status, text and the `Date` of the answer."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
+        # No proxy reaches this machine's own loopback; its ports speak TLS where the mesh does.
+        handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=client_context()))
+        opener = urllib.request.build_opener(*handlers)
         with opener.open(f"{url.rstrip('/')}/readyz", timeout=_ANSWER_SECONDS) as answer:
             return answer.status, answer.read(4096).decode(), answer.headers.get("Date", "")
     except urllib.error.HTTPError as error:

@@ -1,0 +1,105 @@
+"""What the operators' documents tell people to type does what they say."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hopline_cli.running.serve import ServeSettings
+from hopline_cli.running.up import UpSettings
+from hopline_console.settings import ConsoleSettings
+from hopline_gateway.settings import GatewaySettings
+from hopline_quota.settings import QuotaSettings
+from hopline_registry.settings import RegistrySettings
+from hopline_relay.settings import RelaySettings
+from hopline_rpc.settings import ServiceSettings, StoreSettings
+from hopline_web.settings import WebSettings
+
+from tests.support.mesh_process import ROOT
+from tests.support.operators_pages import blocks, run
+
+DOCS = ROOT / "docs"
+SETTINGS: dict[str, type[ServiceSettings]] = {
+    "registry": RegistrySettings,
+    "relay": RelaySettings,
+    "quota": QuotaSettings,
+    "mcp-gateway": GatewaySettings,
+    "console": ConsoleSettings,
+}
+# A mesh that was installed before: what a page takes for given.
+_RUNNING = """
+export HOPLINE_DATA=$PWD/mesh
+hopline up &
+until hopline doctor --quiet >/dev/null 2>&1; do sleep 0.2; done
+"""
+# A PostgreSQL in the page's own network; it ends with whoever holds the file `users`.
+_POSTGRESQL = f"""
+export PG=$(mktemp -d /tmp/hopline-postgres-XXXXXX)
+touch $PG/users; exec 9<$PG/users; flock -s 9
+{sys.executable} {ROOT}/tests/support/postgres_server.py $PG 9<&- &
+disown
+until test -e $PG/url; do sleep 0.1; done
+"""
+_ADDRESS = {"postgresql://hopline:secret@127.0.0.1:5432/hopline": "$(cat $PG/url)"}
+# The pages that are run whole, and what is there before.
+PAGES = {
+    "installing.md": _POSTGRESQL,
+    "securing.md": "",
+    "upgrading.md": _RUNNING,
+    "tuning.md": _RUNNING,
+    "observing.md": _RUNNING,
+    "backing-up.md": _RUNNING + _POSTGRESQL,
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_do_what_it_says(page: str, tmp_path: Path) -> None:
+    run(page, tmp_path, PAGES[page], _ADDRESS)
+
+
+def test_every_page_for_operators_that_has_commands_is_run() -> None:
+    named = set(re.findall(r"\((\w[\w-]*\.md)", (DOCS / "operating.md").read_text()))
+    assert {page for page in named if blocks(page)} == set(PAGES)
+
+
+def test_what_is_run_elsewhere_is_run_there() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.elsewhere:
+                file, _, name = block.elsewhere.partition("::")
+                assert f"def {name}(" in (ROOT / file).read_text()
+
+
+def test_every_link_of_the_documents_leads_somewhere() -> None:
+    for page in (*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)", page.read_text()):
+            file = (page.parent / target) if target else page
+            assert file.exists(), f"{page.name} leads to {target}"
+            if anchor:
+                titles = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+                names = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+                assert anchor in names, f"{page.name} leads to {target}#{anchor}"
+
+
+def test_every_setting_is_explained() -> None:
+    everywhere = (DOCS / "tuning.md").read_text()
+    shared: list[type[ServiceSettings]] = [
+        ServiceSettings,
+        StoreSettings,
+        WebSettings,
+        ServeSettings,
+        UpSettings,
+    ]
+    for kind in shared:
+        for name in kind.model_fields:
+            assert f"`HOPLINE_{name.upper()}`" in everywhere
+    for folder, own in SETTINGS.items():
+        text = (ROOT / "services" / folder / "README.md").read_text()
+        for name in own.model_fields:
+            # Those of one service that begin alike say so once: `HOPLINE_OIDC_ISSUER`, `_CLIENT_ID`.
+            parts = name.upper().split("_")
+            short = [f"`_{'_'.join(parts[count:])}`" for count in range(1, len(parts))]
+            said = any(each in text for each in (f"HOPLINE_{name.upper()}`", f"`{name.upper()}`", *short))
+            assert said or f"`HOPLINE_{name.upper()}`" in everywhere, f"{folder} says nothing of {name}"
