@@ -75,10 +75,10 @@ async def test_an_empty_prompt_is_refused_and_what_was_typed_stays(admin: Visito
     (lead,) = await space.agents("lead")
     page = await admin.get(f"/chat?agent={lead.id}")
     answer = await _prompt(admin, "/chat", page, "  ")
-    assert answer.status == 409
+    assert answer.status == 400
     assert "say something first" in answer.text
     long = await _prompt(admin, "/chat", page, "x" * 70_000)
-    assert long.status == 409
+    assert long.status == 400
     assert "x" * 1000 in long.html
 
 
@@ -125,12 +125,12 @@ async def test_a_question_is_answered_with_one_of_its_options(admin: Visitor, sp
     assert "Deploy 1.2?" in page.text
     assert 'type="radio"' in page.html
     assert (await admin.post(f"/escalations/{question}/answer")).status == 400
-    told = await admin.follow(f"/escalations/{question}/answer", {"option": "yes"})
+    told = await admin.follow(f"/escalations/{question}/answer", {"option": "0"})
     assert "The agent has your answer." in told.text
     await hang.over()
     assert "Nobody waits" in (await admin.get("/escalations")).text
     assert "Deploy 1.2?" in (await admin.get("/escalations?all=1")).text
-    late = await admin.post(f"/escalations/{question}/answer", {"text": "no"})
+    late = await admin.post(f"/escalations/{question}/answer", {"option": "1"})
     assert late.status == 409
 
 
@@ -159,7 +159,11 @@ async def test_a_dead_letter_is_shown_tried_again_and_thrown_away(admin: Visitor
         return found if found != turn_id else ""
 
     again = await until(died_again, "the end of its second try")
-    assert "1 of 1 were thrown away." in (await admin.follow("/dead/purge", {"turn": again})).text
+    asked = await admin.post("/dead/purge", {"turn": again})
+    assert "Throw 1 chosen letters away for good?" in asked.text
+    assert re.search(rf'value="{again}" checked', asked.html)
+    sure = {"turn": again, "sure": "1"}
+    assert "1 of 1 were thrown away." in (await admin.follow("/dead/purge", sure)).text
     assert (await admin.get(f"/dead/{again}")).status == 404
 
 

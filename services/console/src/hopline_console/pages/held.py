@@ -11,6 +11,7 @@ from starlette.routing import Route
 from hopline_console.context import ConsoleContext
 from hopline_console.nav import Item
 from hopline_console.page import PAGE_SIZE, Page, own_path
+from hopline_console.pages.roles import roles_on
 
 NAV: Final = (Item("Answer", "Held answers", "/held"),)
 
@@ -26,7 +27,8 @@ async def listed(page: Page) -> Response:
         agent=page.query("agent"), page_size=PAGE_SIZE, page_token=page.query("page")
     )
     found = await page.mesh.drafts.ListHeld(request)
-    return await page.render("talk/held.html", holds=found.holds, more=found.next_page_token)
+    roles = await roles_on(page, [each.agent.id for each in found.holds])
+    return await page.render("talk/held.html", holds=found.holds, roles=roles, more=found.next_page_token)
 
 
 async def release(page: Page) -> Response:
