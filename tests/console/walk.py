@@ -116,11 +116,6 @@ async def crawl(visitor: Visitor, start: str = "/floor") -> Crawl:
     return found
 
 
-def is_known(address: str) -> bool:
-    """Tell whether a page stands at an address."""
-    return any(way.fits(urlsplit(address).path) for way in PAGES)
-
-
 def kind_of(address: str) -> str:
     """Return what pages of one kind have in common: their route, and the names of what is asked for."""
     parts = urlsplit(address)

@@ -100,5 +100,7 @@ class Streams:
 async def _watch(mesh: Mesh, news: asyncio.Event) -> None:
     newest = await mesh.events.ListEvents(audit_pb2.ListEventsRequest(page_size=1, descending=True))
     after = newest.events[0].seq if newest.events else 0
+    # What happened between the page and this stream, or while it was away, is told by nothing else.
+    news.set()
     async for _ in mesh.events.WatchEvents(audit_pb2.WatchEventsRequest(after_seq=after)):
         news.set()

@@ -86,7 +86,7 @@ class Floor:
             runs_used=found.used,
             runs_limit=limit,
             queued_count=sum(each.found for each in found.whole.values()),
-            hooks=self._slow_hooks(workspace_id),
+            hooks=self._slow_hooks(principal),
         )
         if found.whole:
             oldest = min(each.oldest for each in found.whole.values())
@@ -124,10 +124,12 @@ class Floor:
     def _room(self, agent: AgentRecord, running: int, used: int, limit: int) -> Room:
         return Room(self._presence(agent), self._places(agent.workspace_id, agent.id), running, used, limit)
 
-    def _slow_hooks(self, workspace_id: str) -> list[pb.FloorHook]:
-        """Return the hooks that are being asked for long, and those that keep failing."""
+    def _slow_hooks(self, principal: Principal) -> list[pb.FloorHook]:
+        """Return the hooks that are asked for long, and those that keep failing, to who may see hooks."""
         found: list[pb.FloorHook] = []
-        for state in self._hooks.states(workspace_id):
+        if self._directory.workspace_role(principal.workspace_id, principal.id) < VIEWER:
+            return found
+        for state in self._hooks.states(principal.workspace_id):
             plugin, hook = state.point
             asked = self._hooks.asked_for(plugin.id, hook.kind)
             breaker = state.breaker

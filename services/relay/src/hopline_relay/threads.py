@@ -11,6 +11,7 @@ from hopline.relay.v1 import message_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import VIEWER
 from hopline_rpc.clock import Clock, from_timestamp
+from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, Select, Table, select
@@ -26,6 +27,8 @@ from hopline_relay.store.sql import Record
 from hopline_relay.view import Views
 
 _END: Final = 2**62
+# So many messages are shown before the one with which a list begins.
+_LEADING: Final = 4
 
 _Members = dict[str, list[tuple[str, str]]]
 _Marks = dict[str, list[tuple[str, int]]]
@@ -108,6 +111,8 @@ class Threads:
         """Return a thread's messages in order; an agent that is shown an unread one has taken it."""
         size = page_size(request.page_size)
         query = ("messages", principal.workspace_id, principal.id, request.thread_id)
+        if request.message_id and request.page_token:
+            raise invalid("message_id", "begins a list: leave it out where page_token goes on with one")
         position = self._pager.position(query, request.page_token)
         after = int(position[0]) if position and isinstance(position[0], int) else 0
         workspace_id = principal.workspace_id
@@ -116,6 +121,8 @@ class Threads:
         )
         if not self._may_read(principal, members[request.thread_id]):
             raise no_thread(request.thread_id)
+        if request.message_id:
+            after = await self._before(workspace_id, request.thread_id, request.message_id)
         if principal.kind == "agent":
             self._inbox.touch(principal)
         rows, copies = await self._page(workspace_id, request.thread_id, after, size + 1)
@@ -177,6 +184,21 @@ class Threads:
             for row in rows
             for copy in copies[principal.workspace_id, row.id]
         )
+
+    async def _before(self, workspace_id: str, thread_id: str, message_id: str) -> int:
+        """Return the number after which a page has to begin that shows a message and what led to it."""
+        seq = await self._journal.read(
+            lambda connection: connection.execute(
+                select(messages.c.seq).where(
+                    messages.c.workspace_id == workspace_id,
+                    messages.c.id == message_id,
+                    messages.c.thread_id == thread_id,
+                )
+            ).scalar()
+        )
+        if seq is None:
+            raise HoplineError("not_found", f"there is no message {message_id} in this thread")
+        return max(0, int(seq) - 1 - _LEADING)
 
     async def _page(
         self, workspace_id: str, thread_id: str, after: int, most: int

@@ -30,14 +30,18 @@ async def listed(page: Page) -> Response:
 
 
 async def one(page: Page) -> Response:
-    """Show a thread's messages in order."""
+    """Show a thread's messages in order, from the beginning or from those that lead to one of them."""
     request = message_pb2.ListMessagesRequest(
-        thread_id=page.path("thread"), page_size=PAGE_SIZE, page_token=page.query("page")
+        thread_id=page.path("thread"),
+        message_id="" if page.query("page") else page.query("message"),
+        page_size=PAGE_SIZE,
+        page_token=page.query("page"),
     )
     found = await page.mesh.messages.ListMessages(request)
     return await page.render(
         "threads/thread.html",
         thread_id=page.path("thread"),
         messages=found.messages,
+        begins=not found.messages or found.messages[0].seq == 1,
         more=found.next_page_token,
     )
