@@ -12,9 +12,9 @@ Tell = Callable[[str, int, int], None]
 
 
 @contextmanager
-def bar(doing: str) -> Iterator[Tell]:
+def bar(doing: str, *, shown: bool = True) -> Iterator[Tell]:
     """Give what is told how far the work has come; what it shows is gone at the end."""
-    if not sys.stderr.isatty():
+    if not shown or not sys.stderr.isatty():
         yield _nothing
         return
     from rich.console import Console
@@ -26,11 +26,11 @@ def bar(doing: str) -> Iterator[Tell]:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(doing, total=None)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(doing, total=None)
 
         def tell(what: str, done: int, of: int) -> None:
-            shown.update(task, description=f"{doing} {what}", completed=done, total=of or None)
+            progress.update(task, description=f"{doing} {what}", completed=done, total=of or None)
 
         yield tell
 

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from hopline_cli.output import Json, Output
+from hopline_cli.progress import bar
 from hopline_cli.times import Since, Until, moment_of, set_times
 from hopline_cli.verbs import Cursor, command
 
@@ -63,7 +64,7 @@ async def export_audit(
     request.after_seq = after
     set_times(request, since, until)
     count, last = 0, after
-    with _lines(output, add=bool(after)) as lines:
+    with _lines(output, add=bool(after)) as lines, bar("exporting", shown=output is not None) as tell:
         while True:
             try:
                 page = await mesh.events.ListEvents(request)
@@ -72,6 +73,7 @@ async def export_audit(
             for each in page.events:
                 _write(lines, shapes.event(each))
                 count, last = count + 1, each.seq
+            tell("events", count, 0)
             if not page.next_page_token:
                 break
             request.page_token = page.next_page_token
@@ -102,12 +104,13 @@ async def export_threads(
     set_times(request, since, "")
     begin = moment_of(since, "--since")
     count = 0
-    with _lines(output, add=bool(cursor)) as lines:
+    with _lines(output, add=bool(cursor)) as lines, bar("exporting", shown=output is not None) as tell:
         while True:
             try:
                 page = await mesh.messages.ListThreads(request)
                 for thread in page.threads:
                     count += await _thread(mesh, lines, thread.id, begin, upto)
+                    tell("messages", count, 0)
             except HoplineError as error:
                 at = request.page_token
                 raise _broken_off(error, f"--cursor {at}" if at else "") from error

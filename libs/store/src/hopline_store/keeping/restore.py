@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from hopline_rpc.errors import HoplineError
 from sqlalchemy import Connection
@@ -19,6 +20,8 @@ from hopline_store.keeping.progress import Progress
 from hopline_store.migrations import migrate
 from hopline_store.postgres import schema_of
 from hopline_store.records import Place, Records
+
+_DRAFT: Final = ".restoring-"
 
 
 def restore(place: Place, stores: Sequence[Records], archive: Archive, progress: Progress) -> None:
@@ -45,7 +48,9 @@ def restore(place: Place, stores: Sequence[Records], archive: Archive, progress:
         _fill_schemas(place, chosen, archive, progress)
         _put_files(archive, place.folder)
         return
-    with tempfile.TemporaryDirectory(dir=place.folder, prefix=".restoring-") as room:
+    for left in place.folder.glob(f"{_DRAFT}*"):
+        shutil.rmtree(left, ignore_errors=True)  # of a run that was killed: the folder is held for this one
+    with tempfile.TemporaryDirectory(dir=place.folder, prefix=_DRAFT) as room:
         draft = Place(Path(room))
         for each in chosen:
             if manifest.kind == "sqlite":
