@@ -24,6 +24,12 @@ async def test_a_link_to_a_message_of_a_long_thread_opens_where_it_stands(space:
         assert f'id="{last.message_id}"' in shown.html
         assert "number 66" in shown.text
         assert "number 65" not in shown.text
+        older = re.search(r'rel="prev" href="([^"]+)"', shown.html)
+        assert older is not None
+        assert "number 65 " in (await admin.get(older[1])).text
+        end = await admin.get(f"/threads/{first.thread_id}?end=1")
+        assert "number 21 " in end.text
+        assert "number 20 " not in end.text
         back = re.search(r'<a href="([^"]+)">From the beginning', shown.html)
         assert back is not None
         whole = await admin.get(back[1])

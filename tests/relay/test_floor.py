@@ -185,6 +185,8 @@ async def test_a_hook_that_is_asked_for_long_or_keeps_failing_is_seen(mesh: Rela
     await until(lambda: rig.asked, "the hook")
     await mesh.clock.advance(1.5)
     [hook] = (await floor(mesh.admin)).hooks
+    assert list((await floor(await mesh.person("vera", VIEWER))).hooks) == [hook]
+    assert not (await floor(await mesh.person("zoe"))).hooks
     assert (hook.plugin_name, hook.wait.reason) == ("Slow", pb.WAIT_REASON_HOOK)
     assert "has been asked for 1.5 s" in hook.wait.text
     await mesh.clock.advance(1)

@@ -197,6 +197,42 @@ async def test_a_thread_is_read_page_by_page_in_its_one_order(mesh: RelayMesh) -
     assert seqs == list(range(1, 8))
 
 
+async def test_a_thread_is_opened_at_a_message_or_at_its_end_and_turned_back_from_there(
+    mesh: RelayMesh,
+) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    sent = [await ada.send(bob, text="text 1")]
+    for number in range(2, 9):
+        sent.append(await ada.send(bob, text=f"text {number}", thread_id=sent[0].thread_id))
+
+    async def page(**more: object) -> tuple[list[int], str, str]:
+        request = pb.ListMessagesRequest(thread_id=sent[0].thread_id, page_size=3, **more)  # type: ignore[arg-type]
+        found = await ada.messages.ListMessages(request)
+        return [each.seq for each in found.messages], found.previous_page_token, found.next_page_token
+
+    seqs, before, after = await page(message_id=sent[5].message_id)
+    assert seqs == [2, 3, 4]
+    assert (await page(page_token=after))[0] == [5, 6, 7]
+    assert (await page(page_token=before))[:2] == ([1, 2, 3], "")
+    seqs, before, after = await page(from_end=True)
+    assert (seqs, after) == ([6, 7, 8], "")
+    assert (await page(page_token=before))[0] == [3, 4, 5]
+    assert (await page())[:2] == ([1, 2, 3], "")
+    for wrong in ({"page_token": before}, {"message_id": sent[4].message_id}):
+        with pytest.raises(HoplineError, match="leave it out"):
+            await page(from_end=True, **wrong)
+
+
+async def test_a_thread_is_not_opened_at_a_message_of_another(mesh: RelayMesh) -> None:
+    ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
+    one, other = await ada.send(bob, text="text 1"), await ada.send(bob, text="text 1")
+    never_was = "msg_01m8r6qq5d3rrwyeyqtm4ajxm6"
+    for message_id in (other.message_id, never_was):
+        request = pb.ListMessagesRequest(thread_id=one.thread_id, message_id=message_id)
+        with pytest.raises(HoplineError, match=f"there is no message '{message_id}'"):
+            await ada.messages.ListMessages(request)
+
+
 async def test_a_page_token_of_another_list_is_refused(mesh: RelayMesh) -> None:
     ada, bob = await mesh.agent("ada"), await mesh.agent("bob")
     for _ in range(2):

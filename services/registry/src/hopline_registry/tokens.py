@@ -79,6 +79,8 @@ class Tokens:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        # What this process runs with: without them the mesh stands still.
+        self._embedded: set[str] = set()
 
     async def create(self, caller: Principal, request: CreateTokenRequest) -> tuple[TokenRecord, str]:
         """Make a further token for an agent, a user, a plugin or a service."""
@@ -113,6 +115,12 @@ class Tokens:
                     "failed_precondition",
                     "the installation's token is replaced by removing admin.token and starting again",
                 )
+            if token.id in self._embedded:
+                raise HoplineError(
+                    "failed_precondition",
+                    "the services of this mesh work with this token: start the mesh again,"
+                    " which makes a new one in place of it",
+                )
             revoke(tx, token)
 
         await self._core.write(caller, op)
@@ -143,7 +151,10 @@ class Tokens:
             for token in rows.live_tokens(tx.conn, "", "service", name, tx.now):
                 if token.name == _EMBEDDED:
                     revoke(tx, token)
-            return mint(tx, "", "service", name, name=_EMBEDDED)[1]
+            token, secret = mint(tx, "", "service", name, name=_EMBEDDED)
+            # Before it is told of: nobody can have revoked what nobody knows.
+            self._embedded.add(token.id)
+            return secret
 
         return await self._core.write(ITSELF, op)
 

@@ -24,7 +24,6 @@ from hopline_relay.view import Views
 from hopline_relay.whys import Room, Whys, held
 
 _EXCERPT: Final = 200
-_STATES: Final = ("queued", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +32,12 @@ class _Seen:
 
     running: dict[str, Sequence[Record]]
     first_queued: dict[str, Record]
-    counts: dict[str, dict[str, Count]]
+    # How many run for each agent of the page, and how many wait for each of the workspace.
+    runs: dict[str, Count]
+    waits: dict[str, Count]
     used: int
-    whole: dict[str, Count]
+    # When the oldest of all that wait came; None where none does.
+    oldest: float | None
     open: Open
 
 
@@ -85,19 +87,18 @@ class Floor:
             agents=[self._agent(principal, each, found, limit) for each in page],
             runs_used=found.used,
             runs_limit=limit,
-            queued_count=sum(each.found for each in found.whole.values()),
+            queued_count=sum(each.found for each in found.waits.values()),
             hooks=self._slow_hooks(principal),
         )
-        if found.whole:
-            oldest = min(each.oldest for each in found.whole.values())
-            response.oldest_queued_at.CopyFrom(to_timestamp(oldest))
+        if found.oldest is not None:
+            response.oldest_queued_at.CopyFrom(to_timestamp(found.oldest))
         if len(agents) > size:
             response.next_page_token = self._pager.token(query, list(_place(page[-1])))
         return response
 
     def _agent(self, principal: Principal, agent: AgentRecord, found: _Seen, limit: int) -> pb.FloorAgent:
         now = self._clock.now()
-        queued, running = found.counts["queued"].get(agent.id), found.counts["running"].get(agent.id)
+        queued, running = found.waits.get(agent.id), found.runs.get(agent.id)
         plugin = self._directory.plugin(agent.workspace_id, agent.plugin_id) if agent.plugin_id else None
         shown = pb.FloorAgent(
             agent=self._views.party(principal, "agent", agent.id),
@@ -113,12 +114,11 @@ class Floor:
                 principal, row, asks_owner=(row.batch_id or row.id) in found.open.escalations
             )
             shown.running.add(turn=turn, wait=self._whys.running(row, found.open, now))
-        if queued is not None:
-            shown.oldest_queued_at.CopyFrom(to_timestamp(queued.oldest))
-            row = found.first_queued.get(agent.id)
-            if row is not None:
-                room = self._room(agent, running.found if running else 0, found.used, limit)
-                shown.queued_wait.CopyFrom(self._whys.queued(row, found.open, room))
+        first = found.first_queued.get(agent.id)
+        if first is not None:
+            shown.oldest_queued_at.CopyFrom(to_timestamp(first.created_at))
+            room = self._room(agent, running.found if running else 0, found.used, limit)
+            shown.queued_wait.CopyFrom(self._whys.queued(first, found.open, room))
         return shown
 
     def _room(self, agent: AgentRecord, running: int, used: int, limit: int) -> Room:
@@ -218,23 +218,27 @@ def _place(agent: AgentRecord) -> tuple[str, str]:
 def _read(
     connection: Connection, workspace_id: str, agent_ids: Sequence[str], everyone: Sequence[str]
 ) -> _Seen:
-    counts = {state: floor.counts(connection, workspace_id, agent_ids, state) for state in _STATES}
+    runs = floor.counts(connection, workspace_id, agent_ids, "running")
+    waits = floor.counts(connection, workspace_id, everyone, "queued")
     running = {
         agent_id: floor.first(connection, workspace_id, agent_id, "running", MOST_RUNNING)
-        for agent_id in counts["running"]
+        for agent_id in runs
     }
-    queued = {
+    longest = min(waits, key=lambda agent_id: waits[agent_id].first, default="")
+    heads = {
         agent_id: rows[0]
-        for agent_id in counts["queued"]
-        if (rows := floor.first(connection, workspace_id, agent_id, "queued", 1))
+        for agent_id in dict.fromkeys([*agent_ids, longest])
+        if agent_id in waits and (rows := floor.first(connection, workspace_id, agent_id, "queued", 1))
     }
+    queued = {agent_id: row for agent_id, row in heads.items() if agent_id in agent_ids}
     rows = [*(row for some in running.values() for row in some), *queued.values()]
     return _Seen(
         running,
         queued,
-        counts,
+        runs,
+        waits,
         floor.slots_used(connection, workspace_id, everyone),
-        floor.counts(connection, workspace_id, everyone, "queued"),
+        heads[longest].created_at if longest in heads else None,
         floor.open_of(connection, workspace_id, rows),
     )
 

@@ -11,12 +11,12 @@ from hopline.relay.v1 import message_pb2 as pb
 from hopline_directory import Directory
 from hopline_directory.records import VIEWER
 from hopline_rpc.clock import Clock, from_timestamp
-from hopline_rpc.errors import HoplineError, invalid
+from hopline_rpc.errors import invalid
 from hopline_rpc.paging import Pager, fit, page_size
 from hopline_rpc.principals import Principal
 from sqlalchemy import Connection, Select, Table, select
 
-from hopline_relay.callers import no_thread
+from hopline_relay.callers import no_message, no_thread
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.store import newer, reading
@@ -111,20 +111,20 @@ class Threads:
         """Return a thread's messages in order; an agent that is shown an unread one has taken it."""
         size = page_size(request.page_size)
         query = ("messages", principal.workspace_id, principal.id, request.thread_id)
-        if request.message_id and request.page_token:
-            raise invalid("message_id", "begins a list: leave it out where page_token goes on with one")
+        _check_beginning(request)
         position = self._pager.position(query, request.page_token)
-        after = int(position[0]) if position and isinstance(position[0], int) else 0
         workspace_id = principal.workspace_id
         members = await self._journal.read(
             lambda connection: _members(connection, workspace_id, [request.thread_id])
         )
         if not self._may_read(principal, members[request.thread_id]):
             raise no_thread(request.thread_id)
-        if request.message_id:
-            after = await self._before(workspace_id, request.thread_id, request.message_id)
         if principal.kind == "agent":
             self._inbox.touch(principal)
+        if position and isinstance(position[0], int):
+            after = position[0]
+        else:
+            after = await self._begin(workspace_id, request, size)
         rows, copies = await self._page(workspace_id, request.thread_id, after, size + 1)
         page = fit(self._shown(principal, rows[:size], copies))
         shown = rows[: len(page)]
@@ -140,7 +140,25 @@ class Threads:
         response = pb.ListMessagesResponse(messages=page, read=read)
         if len(rows) > len(shown):
             response.next_page_token = self._pager.token(query, [shown[-1].seq])
+        if after > 0:
+            response.previous_page_token = self._pager.token(query, [max(after - size, 0)])
         return response
+
+    async def _begin(self, workspace_id: str, request: pb.ListMessagesRequest, size: int) -> int:
+        """Return the number behind which the page begins that is asked for without a token."""
+        if not request.message_id and not request.from_end:
+            return 0
+        here = messages.c.workspace_id == workspace_id, messages.c.thread_id == request.thread_id
+        if request.message_id:
+            wanted = select(messages.c.seq).where(*here, messages.c.id == request.message_id)
+        else:
+            wanted = select(messages.c.seq).where(*here).order_by(messages.c.seq.desc()).limit(1)
+        seq = await self._journal.read(lambda connection: connection.execute(wanted).scalar())
+        if request.message_id:
+            if seq is None:
+                raise no_message(request.message_id)
+            return max(int(seq) - 1 - _LEADING, 0)
+        return max(int(seq or 0) - size, 0)
 
     def _shown(
         self,
@@ -184,21 +202,6 @@ class Threads:
             for row in rows
             for copy in copies[principal.workspace_id, row.id]
         )
-
-    async def _before(self, workspace_id: str, thread_id: str, message_id: str) -> int:
-        """Return the number after which a page has to begin that shows a message and what led to it."""
-        seq = await self._journal.read(
-            lambda connection: connection.execute(
-                select(messages.c.seq).where(
-                    messages.c.workspace_id == workspace_id,
-                    messages.c.id == message_id,
-                    messages.c.thread_id == thread_id,
-                )
-            ).scalar()
-        )
-        if seq is None:
-            raise HoplineError("not_found", f"there is no message {message_id} in this thread")
-        return max(0, int(seq) - 1 - _LEADING)
 
     async def _page(
         self, workspace_id: str, thread_id: str, after: int, most: int
@@ -260,6 +263,16 @@ class Threads:
         if len(queued) > len(page):
             response.next_page_token = self._pager.token(query, [queued[len(page) - 1].ordinal])
         return response
+
+
+def _check_beginning(request: pb.ListMessagesRequest) -> None:
+    goes_on = "begins a list: leave it out where page_token goes on with one"
+    if request.message_id and request.page_token:
+        raise invalid("message_id", goes_on)
+    if request.from_end and request.page_token:
+        raise invalid("from_end", goes_on)
+    if request.from_end and request.message_id:
+        raise invalid("from_end", "leave it out where message_id says where to begin")
 
 
 def _by_activity(

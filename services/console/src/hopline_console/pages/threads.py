@@ -31,9 +31,11 @@ async def listed(page: Page) -> Response:
 
 async def one(page: Page) -> Response:
     """Show a thread's messages in order, from the beginning or from those that lead to one of them."""
+    goes_on = bool(page.query("page"))
     request = message_pb2.ListMessagesRequest(
         thread_id=page.path("thread"),
-        message_id="" if page.query("page") else page.query("message"),
+        message_id="" if goes_on else page.query("message"),
+        from_end=bool(page.query("end")) and not goes_on and not page.query("message"),
         page_size=PAGE_SIZE,
         page_token=page.query("page"),
     )
@@ -42,6 +44,6 @@ async def one(page: Page) -> Response:
         "threads/thread.html",
         thread_id=page.path("thread"),
         messages=found.messages,
-        begins=not found.messages or found.messages[0].seq == 1,
-        more=found.next_page_token,
+        older=found.previous_page_token,
+        newer=found.next_page_token,
     )

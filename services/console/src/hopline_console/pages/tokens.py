@@ -57,6 +57,8 @@ _FIELDS: Final = (
     Field("name", "Name", hint="To know it by.", longest=100),
     Field("expires_in_seconds", "Ends", "choice", choices=_ENDS),
 )
+# The name of the tokens that the services of an embedded mesh work with.
+_EMBEDDED: Final = "embedded"
 _WARNING: Final = "It ends at once, with every connection, stream and wait that it opened."
 
 
@@ -111,7 +113,9 @@ def _row(token: pb.Token, now: float) -> list[Cell]:
     name = token.name or "without a name"
     ends: Cell = Moment(from_timestamp(token.expires_at) if token.HasField("expires_at") else None, "never")
     press: Cell = "—"
-    if state.word == "good":
+    if kind == "service" and token.name == _EMBEDDED:
+        press = "made anew with each start of the mesh"
+    elif state.word == "good":
         press = Press(f"/tokens/{token.id}/revoke", "Revoke", f"{name} of {whose}", warning=_WARNING)
     made = Moment(from_timestamp(token.created_at))
     return [Several([name, Code(token.id)]), Several([f"{kind} ", holder]), state, made, ends, press]
