@@ -35,6 +35,7 @@ from hopline_registry.core import Core
 from hopline_registry.crews import Crews
 from hopline_registry.domain.names import RESERVED_SECONDS
 from hopline_registry.feed import Feed
+from hopline_registry.given import take_in
 from hopline_registry.identity import Identity
 from hopline_registry.keys import Keys
 from hopline_registry.models import Models
@@ -160,6 +161,8 @@ class Registry:
         # Of several registries each has a folder of its own, and the first has made the token.
         replace_lost = not self._shared or self._settings.renew_admin_token
         self.first_start = await install(self._core, self.token_file, replace_lost=replace_lost)
+        if self._settings.tokens_dir is not None:
+            await take_in(self._core, self._settings.tokens_dir)
         await self._keys.load()
         await self._feed.start()
         self._upkeep = detach(self._keep_up(), name="registry upkeep")

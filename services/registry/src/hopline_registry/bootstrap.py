@@ -43,11 +43,17 @@ def _installation_token(tx: Tx) -> str:
     """Make the installation's token, in place of an earlier one."""
     for token in tokens.installation_tokens(tx.conn):
         revoke(tx, token)
+    workspace_id, user_id = admin_of_the_first(tx)
+    return mint(tx, workspace_id, "user", user_id, name=_NAME, installation=True)[1]
+
+
+def admin_of_the_first(tx: Tx) -> tuple[str, str]:
+    """Return the workspace that every mesh has, and its user `admin`."""
     home = workspaces.workspace_by_name(tx.conn, DEFAULT_NAME)
     admin = people.find_user(tx.conn, home.id, ADMIN_NAME) if home is not None else None
     if home is None or admin is None:
         raise RuntimeError("the default workspace and its user 'admin' cannot be removed")
-    return mint(tx, home.id, "user", admin.id, name=_NAME, installation=True)[1]
+    return home.id, admin.id
 
 
 def write_secret(path: Path, secret: str) -> None:

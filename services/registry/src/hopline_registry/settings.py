@@ -24,6 +24,8 @@ class RegistrySettings(StoreSettings):
     # Whether a start on a shared database makes a new admin.token where its folder has none, in place of the
     # one in force. Where a registry has its database alone, removing the file is enough.
     renew_admin_token: bool = False
+    # A folder with tokens that were made elsewhere, honoured from the start on: `given.py`.
+    tokens_dir: Path | None = None
     # The identity provider that people sign in with at the console, and whom it knows this mesh as.
     oidc_issuer: Issuer = ""
     oidc_client_id: str = Field(default="", max_length=500)

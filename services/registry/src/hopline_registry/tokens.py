@@ -34,11 +34,12 @@ def mint(
     name: str,
     expires_at: float | None = None,
     installation: bool = False,
+    secret: str = "",
 ) -> tuple[TokenRecord, str]:
-    """Make a token; its secret is returned and nowhere kept."""
+    """Make a token, of a secret that is given or of a new one; the secret is returned and nowhere kept."""
     if len(rows.live_tokens(tx.conn, workspace_id, kind, subject_id, tx.now)) >= MAX_LIVE:
         raise HoplineError("limit_reached", f"{MAX_LIVE} tokens of this holder are in use; revoke some")
-    secret = new_token(kind)
+    secret = secret or new_token(kind)
     token = TokenRecord(
         tx.ids.new_id("tok"), workspace_id, kind, subject_id, name, tx.now, expires_at, None, installation
     )
