@@ -71,6 +71,6 @@ def _read(file: Path, name: str) -> str:
     if not (looks_like_token(secret) and secret.startswith(f"hpl_{letter}_")):
         raise HoplineError(
             "failed_precondition",
-            f"{file} holds no token: it must be hpl_{letter}_ and 32 random bytes in base64url (43 characters)",
+            f"{file} holds no token: it must be hpl_{letter}_ and 32 random bytes in base64url",
         )
     return secret

@@ -38,7 +38,8 @@ def configure_logs(settings: ServiceSettings) -> None:
     """Send logs to standard error as the settings say."""
     logs.configure(settings.log_level, settings.log_format)
     # A dozen lines at every start that say nothing of this mesh.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for name in ("alembic", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 async def listen(running: RunningService, bind: str) -> str:
