@@ -43,6 +43,7 @@ disown
 until test -e $PG/url; do sleep 0.1; done
 """
 _ADDRESS = {"postgresql://hopline:secret@127.0.0.1:5432/hopline": "$(cat $PG/url)"}
+_PAGES_ELSEWHERE = ("README.md", "CONTRIBUTING.md", "deploy/README.md")
 # The pages that are run whole, and what is there before.
 PAGES = {
     "installing.md": _POSTGRESQL,
@@ -73,7 +74,7 @@ def test_what_is_run_elsewhere_is_run_there() -> None:
 
 
 def test_every_link_of_the_documents_leads_somewhere() -> None:
-    for page in (*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+    for page in (*DOCS.glob("*.md"), *(ROOT / name for name in _PAGES_ELSEWHERE)):
         for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)", page.read_text()):
             file = (page.parent / target) if target else page
             assert file.exists(), f"{page.name} leads to {target}"

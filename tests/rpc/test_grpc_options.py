@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from grpc._cython import cygrpc
+from grpc._cython import cygrpc  # type: ignore[attr-defined] # it has no types
 from hopline_rpc import channels, serving
 
 from tests.support.mesh_process import ROOT
