@@ -85,18 +85,18 @@ async def test_an_ask_that_runs_while_the_server_dies_is_answered_once_it_is_bac
         assert "Traceback" not in process.said
 
 
-async def test_a_second_relay_on_the_same_database_is_refused(
+async def test_a_second_quota_on_the_same_database_is_refused(
     served: ServedMesh, space: Space, server: Server
 ) -> None:
-    env = {f"HOPLINE_{name.upper()}": served.endpoints[name] for name in ("registry", "quota")}
-    env |= {
-        "HOPLINE_SERVICE_TOKEN_FILE": str(served.token_of("relay")),
+    env = {
+        "HOPLINE_REGISTRY": served.endpoints["registry"],
+        "HOPLINE_SERVICE_TOKEN_FILE": str(served.token_of("quota")),
         "HOPLINE_DATABASE_URL": server.url(),
     }
-    words = ("serve", "relay", "--data", str(served.processes.folder / "second"), "--bind", "127.0.0.1:0")
+    words = ("serve", "quota", "--data", str(served.processes.folder / "second"), "--bind", "127.0.0.1:0")
     second = served.processes.start("second", HOPLINE, *words, env=env)
     assert await second.ended() == 1
-    assert "another relay runs on this database" in second.said
+    assert "another quota runs on this database" in second.said
     asker, worker = await space.agents("asker", "worker")
     await space.work(worker, shout)
     assert (await space.client(asker).ask("worker", "still there?")).text == "STILL THERE?"

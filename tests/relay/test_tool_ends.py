@@ -13,6 +13,8 @@ from hopline.relay.v1 import delegation_pb2
 from hopline.relay.v1 import message_pb2 as msg
 from hopline.relay.v1.tool_pb2 import CallToolRequest
 from hopline.runtime.v1 import tunnel_pb2 as pb
+from hopline_relay.store.schema import instances
+from sqlalchemy import update
 
 from tests.support.relay_mesh import Caller, RelayMesh, attempt, refusal, until
 from tests.support.tool_worker import ToolWorker, call_tool, calling, state, turns_of, worker_of
@@ -234,6 +236,9 @@ async def test_what_a_relay_that_died_left_running_is_ended_and_wakes_nobody(
     turn = await own.start()
     await own.calling(turn.turn_id, call_tool=CallToolRequest(agent="bob", name="look"))
     call = await worker.call()
+    await mesh.relay.journal.write(
+        lambda book: book.connection.execute(update(instances).values(ended_at=book.now))
+    )
     await mesh.relay._tool_runs.recover()  # as the next process does
     view = await ada.check(call.turn_id)
     assert (state(view), view.error.code) == ("failed", "unavailable")

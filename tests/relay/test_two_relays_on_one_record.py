@@ -57,7 +57,10 @@ def _begin(book: Book) -> None:
     insert(
         book.connection,
         instances,
-        [{"id": f"ins_{n}", "started_at": book.now, "ended_at": None} for n in range(2)],
+        [
+            {"id": f"ins_{n}", "started_at": book.now, "ended_at": None, "seen_at": None, "tunnels": 0}
+            for n in range(2)
+        ],
     )
     seeding.next_epoch(book)
 

@@ -36,6 +36,11 @@ class ServedMesh(MeshProcess):
             self.serve(name)
         self.wait_until_ready()
 
+    @property
+    def env(self) -> Mapping[str, str]:
+        """Return what every service has in its environment."""
+        return self._env or {}
+
     def token_of(self, name: str) -> object:
         """Return the file with a service's token."""
         return self.processes.folder / f"{name}.token"

@@ -241,6 +241,20 @@ class Admission:
         """Take over the epoch that stands in the record: another process has seeded."""
         self.epoch = await self._journal.read(seeding.read_epoch)
 
+    async def reseed(self) -> None:
+        """Rebuild the counters: charges of a process that died are settled by that."""
+        await self._reseeds.submit(self.epoch)
+
+    async def _adopt(self, lost: int) -> None:
+        """Go on from lost counters: with those that another process has rebuilt, or by rebuilding them."""
+        if self._journal.shared:
+            known = await self._journal.read(seeding.read_epoch)
+            if known > lost:
+                self._settled.clear()  # they went with the counters
+                self.epoch = max(self.epoch, known)
+                return
+        await self._reseeds.submit(lost)
+
     async def _reseed(self, lost: list[int]) -> list[None]:
         """Seed a new epoch, unless that has been done since `lost` was seen."""
         if self.epoch and max(lost) < self.epoch:
@@ -288,7 +302,7 @@ class Admission:
                 raise HoplineError("unavailable", text) from None
             if not response.counters_lost:
                 return epoch, response
-            await self._reseeds.submit(epoch)
+            await self._adopt(epoch)
         raise HoplineError("unavailable", "the counters are being rebuilt; try again", retry_after=1.0)
 
     # --- settling ---------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from hopline_rpc.paging import Pager
 from hopline_rpc.service import Wiring
 from hopline_rpc.serving import Server
 from hopline_store import Database, open_database, private_file
+from hopline_store.secret import shared_secret
 
 from hopline_relay import recovery
 from hopline_relay.admission import Admission
@@ -121,10 +122,12 @@ from hopline_relay.servicers.wakes import WakeServicer
 from hopline_relay.servicers.webhooks import WebhookServicer
 from hopline_relay.sessions import Sessions
 from hopline_relay.settings import DATABASE_FILE, RelaySettings
+from hopline_relay.siblings import Siblings
 from hopline_relay.signals import Signals
 from hopline_relay.slots import Slots
 from hopline_relay.starts import Starts
 from hopline_relay.store import outbox as outbox_rows
+from hopline_relay.store.schema import secrets as shared_secrets
 from hopline_relay.subagents import Subagents
 from hopline_relay.sweep import Sweep
 from hopline_relay.takeover import TakeOver
@@ -187,7 +190,9 @@ class Relay:
         registry = wiring.channel("registry")
         self._guard = Guard(registry, settings.mesh_id, clock)
         self.directory = directory = self._guard.directory
-        self.journal = journal = Journal(database, clock, ids.new_id("ins"))
+        # Where services run as processes of their own, others may share a record that is on a server.
+        shared = bool(settings.database_url) and not wiring.embedded
+        self.journal = journal = Journal(database, clock, ids.new_id("ins"), shared=shared)
         self.signals = signals = Signals()
         self.grants = Grants(journal, directory, clock)
         self.admission = admission = Admission(wiring.channel("quota"), journal, directory, clock)
@@ -213,13 +218,16 @@ class Relay:
         dispatcher.prompts = PromptHooks(self.hooks, directory, notes, ids, clock)
         self._measuring = Measuring(journal, dispatcher, waits, clock)
         self.inbox = inbox = Inbox(journal, directory, admission, endings, claims, signals, inboxes, clock)
-        slots, views, pager = Slots(admission, signals, clock), Views(directory), Pager()
+        slots, views = Slots(admission, signals, clock), Views(directory)
+        pager = Pager(shared_secret(database, shared_secrets, "pages"))
         self._tool_runs = runs = ToolRuns(journal, dispatcher, endings, cancels, waits, views, clock)
         signals.on_slot_free = runs.queue.slot_free
         offers = ToolOffers(directory, runs, pager)
+        self._siblings = Siblings(journal, dispatcher, turns, waits, inbox, signals, ids, clock)
+        self._siblings.on_gone, self._siblings.on_beat = self._take_over, self.grants.catch_up
         self._sends = sends = self._open_sends(claims, inboxes, offers, ids)
         self.authenticator = self._guard.authenticator
-        waits.on_over = slots.over
+        waits.on_over, waits.on_missed = slots.over, hand_over.back
         self._taking = taking = Taking(journal, endings, hand_over)
         hold_views = HoldViews(journal, views, clock)
         asks = Asks(
@@ -292,7 +300,11 @@ class Relay:
         self._guard.follower.add_listener(self.left.changed)
 
     def _open_sends(self, claims: Claims, inboxes: Inboxes, offers: ToolOffers, ids: IdMaker) -> Sends:
-        directory, waits, instance_id = self.directory, self.waits, self.journal.instance_id
+        directory, waits = self.directory, self.waits
+
+        def instance() -> str:
+            return self.journal.instance_id
+
         at_once = AtOnce(
             claims,
             directory,
@@ -301,7 +313,7 @@ class Relay:
             self.dispatcher,
             self.inbox,
             self._tool_runs,
-            instance_id,
+            instance,
         )
         return Sends(
             self.journal,
@@ -311,8 +323,8 @@ class Relay:
             self._hand_over,
             self.signals,
             self.refusals,
-            Starts(directory, waits, inboxes, ids, instance_id, self.turns.places, offers.check),
-            Replies(directory, waits, inboxes, ids, instance_id),
+            Starts(directory, waits, inboxes, ids, instance, self.turns.places, offers.check),
+            Replies(directory, waits, inboxes, ids, instance),
             inboxes,
             at_once,
             self._message_hooks,
@@ -370,10 +382,10 @@ class Relay:
         self._installations = Installations(journal, directory, calls, grants, ids, events.wake)
 
     def _open_wakes(self, registry: grpc.aio.Channel, ids: IdMaker) -> Wakes:
-        dispatcher = self.dispatcher
+        dispatcher, turns = self.dispatcher, self.turns
 
         def is_awake(workspace_id: str, agent_id: str) -> bool:
-            return dispatcher.held(workspace_id, agent_id) is not None
+            return turns.presence_source(workspace_id, agent_id) is not None
 
         wakes = Wakes(
             self.journal, self.directory, registry, self.outbox, is_awake, self.signals, ids, self._clock
@@ -489,6 +501,7 @@ class Relay:
         await self._guard.start()
         self.hooks.look([each.id for each in self.directory.workspaces()])
         await recovery.begin(self.journal, self.inbox, self.directory)
+        self._siblings.start()
         await self._hand_over.recover()
         await self.grants.recover()
         await self.admission.start()
@@ -516,6 +529,20 @@ class Relay:
         self.outbox.start()
         self.plugin_events.start()
         await self.wakes.start()
+
+    async def _take_over(self, died: bool) -> None:
+        """Do what another relay has left, which is no more."""
+        await recovery.take_over(self.journal, self.inbox, self.directory)
+        await self._hand_over.recover()
+        await self._tool_runs.recover()
+        if died:
+            # What it had charged and not written is in nobody's hands.
+            await self.admission.reseed()
+        workspaces = [each.id for each in self.directory.workspaces()]
+        await self._cancels.resume(workspaces)
+        await self._closings.resume(workspaces)
+        await self.holding.catch_up()
+        self.signals.try_again()
 
     async def ready(self) -> bool:
         """Tell whether a message would get through."""
@@ -556,6 +583,7 @@ class Relay:
         self._closed = True
         await self.server.stop()
         if self._started:
+            await self._siblings.close()
             await self.firings.close()
             await self.left.close()
             await self.sweep.close()
@@ -599,6 +627,6 @@ def _open_store(wiring: Wiring, settings: RelaySettings) -> Database:
     """Open the database; of SQLite, a file and a folder for their owner alone."""
     scripts = "hopline_relay.migrations"
     if settings.database_url:
-        return open_database(settings.database_url, migrations=scripts, name="relay", alone=True)
+        return open_database(settings.database_url, migrations=scripts, name="relay", alone=wiring.embedded)
     file = private_file(wiring.data_dir or settings.data.expanduser(), DATABASE_FILE)
     return open_database(file, migrations=scripts, name="relay")

@@ -120,6 +120,8 @@ class Asks:
                 )
             if waiter is not None:
                 outcome = await self.wait(waiter, seconds, copy.id)
+                if outcome is None and waiter.elsewhere:
+                    return await self._ended_elsewhere(draft.principal, copy.turn_id, waiter)
         except BaseException:
             if waiter is not None:
                 self._gone(waiter)
@@ -142,6 +144,13 @@ class Asks:
             agent=self._views.party(draft.principal, "agent", copy.id, known=True),
         )
         return view if outcome is not None or waiter is None else await self._held(draft.principal, view)
+
+    async def _ended_elsewhere(self, principal: Principal, turn_id: str, waiter: Waiter) -> pb.TurnView:
+        """Return how a turn stands that ended at another relay; an answer that is a message is taken."""
+        self._waits.leave(waiter)
+        view = await self.look(principal, turn_id, 0, from_turn_id="")
+        self._waits.forget(principal.workspace_id, waiter)
+        return view
 
     def _kept_back(self, draft: Draft, sent: Sent, waiter: Waiter | None) -> pb.TurnView:
         """Return what becomes of an ask that a hook keeps from the agent: there is nothing to wait for."""
@@ -203,7 +212,7 @@ class Asks:
         workspace_id, turn_id = waiter.key
         if not turn_id:
             return
-        if waiter.outcome is not None:
+        if waiter.outcome is not None or waiter.elsewhere:
             self._hand_over.back(workspace_id, turn_id)
         self._waits.forget(workspace_id, waiter)
 

@@ -9,7 +9,7 @@ starts so or not at all: its turn is never queued.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hopline.quota.v1 import admission_pb2 as quota_pb
@@ -45,7 +45,7 @@ class AtOnce:
         dispatcher: Dispatcher,
         inbox: Inbox,
         tools: ToolRuns,
-        instance_id: str,
+        instance: Callable[[], str],
     ) -> None:
         self._claims = claims
         self._directory = directory
@@ -54,7 +54,7 @@ class AtOnce:
         self._dispatcher = dispatcher
         self._inbox = inbox
         self._tools = tools
-        self._instance_id = instance_id
+        self._instance = instance
 
     async def offer(self, outgoing: Iterable[Outgoing]) -> dict[str, NoPlaceError]:
         """Take places, and run slots where they are needed, for the turns of admitted messages.
@@ -154,7 +154,7 @@ class AtOnce:
         turn: float = self._directory.policy(message.workspace_id).turn_seconds
         if isinstance(place, ToolRun):
             lease = turn = message.run_seconds  # no heartbeat renews it
-        return Offer(place, self._instance_id, telemetry.reserve(message.traceparent), lease, turn)
+        return Offer(place, self._instance(), telemetry.reserve(message.traceparent), lease, turn)
 
     def _begin(self, message: Outgoing, copy: Copy, offer: Offer) -> quota_pb.BeginTurnItem:
         return quota_pb.BeginTurnItem(

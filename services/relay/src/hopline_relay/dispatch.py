@@ -296,6 +296,37 @@ class Dispatcher:
         attachments = self._agents.get((workspace_id, agent_id))
         return sum(len(each.held) for each in attachments) if attachments else None
 
+    def wanting(self) -> list[tuple[str, str]]:
+        """Return the agents whose tunnels here have room."""
+        return [
+            key for key, found in self._agents.items() if any(attachment.free > 0 for attachment in found)
+        ]
+
+    def everything_held(self) -> list[tuple[Attachment, Held]]:
+        """Return the turns that are in workers' hands here, and whose they are."""
+        return [
+            (attachment, held)
+            for found in self._agents.values()
+            for attachment in found
+            for held in (
+                *attachment.still_held(),
+                *(Held(run.turn_id, 1) for run in attachment.tool_calls.values() if not run.stopped),
+            )
+        ]
+
+    def whereabouts(self) -> dict[tuple[str, str], tuple[int, int, str]]:
+        """Return places, whether turns are held, and isolation of each agent that has tunnels here."""
+        return {
+            key: (self.places(*key), min(1, self.held(*key) or 0), self.isolation(*key))
+            for key in self._agents
+        }
+
+    def end_all(self, message: str) -> None:
+        """End every attachment: their workers come back, here or elsewhere."""
+        for found in list(self._agents.values()):
+            for attachment in list(found):
+                attachment.sink.end(attachment, "unavailable", message)
+
     def open_tunnels(self) -> tuple[int, int]:
         """Return how many attachments there are here, and how many turns they hold."""
         found = [each for attachments in self._agents.values() for each in attachments]

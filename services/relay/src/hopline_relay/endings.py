@@ -25,7 +25,19 @@ from hopline_relay.batching import Batcher
 from hopline_relay.callers import named
 from hopline_relay.domain import batches
 from hopline_relay.domain.values import MAX_ANSWER_BYTES, TOOL, Fault
-from hopline_relay.ends import Ending, Key, Plan, SilencedError, along, apart, held_in, silent_of, write_all
+from hopline_relay.ends import (
+    AwaitedError,
+    Ending,
+    Key,
+    Plan,
+    SilencedError,
+    Written,
+    along,
+    apart,
+    held_in,
+    silent_of,
+    write_all,
+)
 from hopline_relay.escalation_ends import EscalationEnds
 from hopline_relay.handover import HandOver
 from hopline_relay.held import Known
@@ -34,8 +46,9 @@ from hopline_relay.hooks.applying import withheld
 from hopline_relay.hooks.messages import MessageHooks
 from hopline_relay.journal import FencedError, Journal
 from hopline_relay.signals import Signals, session_of
-from hopline_relay.store import queues
+from hopline_relay.store import queues, waiting
 from hopline_relay.store.batches import beside
+from hopline_relay.store.book import Book
 from hopline_relay.store.bulk import by_id
 from hopline_relay.store.holding import may_front
 from hopline_relay.store.holds import Place
@@ -48,6 +61,8 @@ from hopline_relay.waits import Outcome, Waits
 __all__ = ["Ending", "Endings", "final_answer"]
 
 _TRIES = 4
+# What was decided does not hold any more: it is decided anew.
+_AGAIN = (AwaitedError, FencedError, SilencedError)
 
 
 class Endings:
@@ -115,7 +130,8 @@ class Endings:
         point("relay.ending")
         for _ in range(_TRIES):
             known, silent = await self._look_up(endings)
-            plans = [self._plan(each, known.get(each.key), silent) for each in endings]
+            seats = await self._awaited_elsewhere([each.key for each in endings])
+            plans = [self._plan(each, known.get(each.key), silent, seats) for each in endings]
             found = await self._with_batches([plan for plan in plans if plan is not None])
             unshaped: dict[Key, Unshaped] = {}
             if self._hooks.active:
@@ -126,6 +142,8 @@ class Endings:
                 queued = await self._write(found, epoch)
             except FencedError:
                 await self._admission.refresh_epoch()
+                continue
+            except AwaitedError:
                 continue
             except SilencedError:
                 endings = [replace(each, known=None) for each in endings]
@@ -169,8 +187,9 @@ class Endings:
             else:
                 more += [(plan.row.id, end) for end in along(plan, beside_it)]
         known, silent = await self._look_up([end for _, end in more])
+        seats = await self._awaited_elsewhere([end.key for _, end in more])
         for with_id, end in more:
-            riding = self._plan(end, known.get(end.key), silent)
+            riding = self._plan(end, known.get(end.key), silent, seats)
             if riding is not None:
                 riding.with_id = with_id
                 plans.append(riding)
@@ -200,13 +219,32 @@ class Endings:
         known, silent = await self._journal.read(read)
         return known | at_hand, silent
 
-    def _plan(self, ending: Ending, known: Known | None, silent: set[Key]) -> Plan | None:
+    async def _awaited_elsewhere(self, keys: Sequence[Key]) -> set[waiting.Seat]:
+        """Return who waits for these turns at other relays."""
+        if not self._journal.shared or not keys:
+            return set()
+        own = self._journal.instance_id
+        return await self._journal.read(lambda connection: waiting.elsewhere(connection, keys, own))
+
+    def _check_awaited(self, book: Book, plans: Sequence[Plan]) -> None:
+        """Have all of it decided anew where others have come to wait, or have gone, since it was."""
+        owing = [plan for plan in plans if plan.debt is not None and plan.row.cause != TOOL]
+        keys = [(plan.row.workspace_id, plan.row.id) for plan in owing]
+        seats = waiting.elsewhere(book.connection, keys, self._journal.instance_id)
+        for plan in owing:
+            if plan.debt is not None and plan.awaited_elsewhere != (_seat(plan.debt) in seats):
+                raise AwaitedError
+
+    def _plan(
+        self, ending: Ending, known: Known | None, silent: set[Key], seats: set[waiting.Seat]
+    ) -> Plan | None:
         if known is None or not ending.ended.fits(known.turn):
             return None
         plan = Plan(ending, known.turn, known.asked, known.debt)
         plan.fronts = may_front(known.turn, known.debt)
         if plan.debt is not None:
             plan.silent = (plan.debt.workspace_id, plan.debt.message_id) in silent
+            plan.awaited_elsewhere = plan.row.cause != TOOL and _seat(plan.debt) in seats
             self._plan_debt(plan, plan.debt, known.asked)
         elif ending.ended.delivery == "dead" and ending.tell:
             plan.obituary = self._obituary(ending.ended, known)
@@ -234,8 +272,10 @@ class Endings:
 
     def _plan_debt(self, plan: Plan, debt: Record, asked: Record) -> None:
         ended, workspace_id = plan.ending.ended, debt.workspace_id
-        plan.awaited = plan.row.cause == TOOL or self._waits.someone(
-            workspace_id, debt.turn_id, debt.creditor_id
+        plan.awaited = (
+            plan.row.cause == TOOL
+            or plan.awaited_elsewhere
+            or self._waits.someone(workspace_id, debt.turn_id, debt.creditor_id)
         )
         queue_seconds = self._directory.policy(workspace_id).queue_seconds
         sender = named(self._directory, workspace_id, "agent", debt.debtor_id)
@@ -333,21 +373,27 @@ class Endings:
         """End the turns; returns those of their agents that have more in their queues."""
         if not plans:
             return set()
+
+        def op(book: Book) -> Written:
+            if self._journal.shared:
+                self._check_awaited(book, plans)
+            return write_all(book, plans, lambda each: self._directory.policy(each).queue_seconds)
+
         try:
             outcome, queued = await self._journal.write(
-                lambda book: write_all(book, plans, lambda each: self._directory.policy(each).queue_seconds),
+                op,
                 epoch=epoch,
                 within=[plan.row.workspace_id for plan in plans],
             )
         except Exception as error:
             parts = apart(plans)
-            if len(parts) > 1 and not isinstance(error, (HoplineError, FencedError, SilencedError)):
+            if len(parts) > 1 and not isinstance(error, (HoplineError, *_AGAIN)):
                 return {key for part in parts for key in await self._write(part, epoch)}
             for plan in plans:
                 plan.error = error
                 if plan.item is not None:
                     self._admission.settle(plan.item.key, committed=False)
-            if isinstance(error, (FencedError, SilencedError)):
+            if isinstance(error, _AGAIN):
                 raise
             return set()
         for plan, (recorded, paid, spared, told, seat) in zip(plans, outcome, strict=True):
@@ -395,13 +441,18 @@ class Endings:
         else:
             outcome = Outcome(plan.state, fault=plan.fault)
         told = self._waits.resolve(debt.workspace_id, debt.turn_id, debt.creditor_id, outcome)
-        if plan.awaited and not told and plan.ending.tell and plan.row.cause != TOOL:
+        waits_there = plan.awaited_elsewhere
+        if plan.awaited and not waits_there and not told and plan.ending.tell and plan.row.cause != TOOL:
             self._hand_over.back(debt.workspace_id, debt.turn_id)
 
     async def tell_quota(self, rows: Sequence[Record]) -> None:
         """Tell the quota service of turns that have ended, given as they were before."""
         if rows:
             await self._admission.told_ends([end_item(row) for row in rows])
+
+
+def _seat(debt: Record) -> waiting.Seat:
+    return debt.workspace_id, debt.turn_id, debt.creditor_id
 
 
 def final_answer(text: str | None) -> tuple[str | None, Fault | None]:

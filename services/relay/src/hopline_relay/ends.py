@@ -54,6 +54,10 @@ class Ending:
         return self.ended.workspace_id, self.ended.turn_id
 
 
+class AwaitedError(Exception):
+    """Calls at other relays have begun, or have ceased, to wait for what ends here."""
+
+
 class SilencedError(Exception):
     """A turn whose record was at hand has been marked as done meanwhile: no answer goes out."""
 
@@ -70,6 +74,8 @@ class Plan:
     fault: Fault | None = None
     outgoing: Outgoing | None = None
     awaited: bool = False
+    # A call at another relay waits for it, which looks for itself.
+    awaited_elsewhere: bool = False
     silent: bool = False
     # What hooks did to its answer, if they were asked.
     hook_notes: Sequence[Note] = ()
@@ -128,9 +134,11 @@ def apart(plans: Sequence[Plan]) -> list[list[Plan]]:
     return list(parts.values())
 
 
-def write_all(
-    book: Book, plans: Sequence[Plan], queue_seconds: Callable[[str], float]
-) -> tuple[list[Outcome], set[Key]]:
+Written = tuple[list[Outcome], set[Key]]
+"""What was done to each, and whose agents have more in their queues."""
+
+
+def write_all(book: Book, plans: Sequence[Plan], queue_seconds: Callable[[str], float]) -> Written:
     """End the turns and their debts, write the answers.
 
     Returns for each what was done, and which of the agents have more in their queues.

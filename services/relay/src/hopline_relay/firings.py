@@ -51,7 +51,11 @@ class Firings:
         self._sends = sends
         self._clock = clock
         self._looking = Looking(
-            "schedules", clock, self.fire, lambda: self._journal.read(scheduling.next_due)
+            "schedules",
+            clock,
+            self.fire,
+            lambda: self._journal.read(scheduling.next_due),
+            shared=journal.shared,
         )
 
     def start(self) -> None:

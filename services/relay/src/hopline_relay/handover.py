@@ -60,7 +60,7 @@ class HandOver:
 
     async def recover(self) -> None:
         """Treat the waits of processes that have died: what was handed to them was lost with them."""
-        left = await self._journal.read(waiting.all_waits)
+        left = await self._journal.read(waiting.left)
         keys = [(row.workspace_id, row.turn_id) for row in left]
         if keys:
             await self._treat(keys)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -82,6 +82,8 @@ class Inbox:
         self._renewals: Batcher[tuple[str, str], None] = Batcher("pull leases", self._renew)
         self._returns: Batcher[Unseen, None] = Batcher("messages put back", self._put_back, clock=clock)
         self._taking = Whole("take messages")
+        # Whether an agent has pulled lately at another relay.
+        self.pulls_elsewhere: Callable[[str, str], bool] = lambda workspace_id, agent_id: False
         # Calls that wait, oldest first.
         self._pulls: dict[tuple[str, str], list[Pull]] = defaultdict(list)
 
@@ -379,6 +381,8 @@ class Inbox:
         """Renew the lease of what the calling agent has pulled: it is alive."""
         agent = (principal.workspace_id, principal.id)
         renew_at = self._renew_at.get(agent)
+        if renew_at is None and self.pulls_elsewhere(*agent):
+            renew_at = 0.0
         if renew_at is not None and self._clock.monotonic() >= renew_at:
             self._renew_at[agent] = self._clock.monotonic() + _RENEW_SECONDS
             self._renewals.post(agent)
@@ -392,7 +396,14 @@ class Inbox:
     def pulls(self, workspace_id: str, agent_id: str) -> bool:
         """Tell whether the agent has pulled its inbox lately."""
         last = self._pulled_at.get((workspace_id, agent_id))
-        return last is not None and self._clock.monotonic() - last < _PULLS_SECONDS
+        if last is not None and self._clock.monotonic() - last < _PULLS_SECONDS:
+            return True
+        return self.pulls_elsewhere(workspace_id, agent_id)
+
+    def pullers(self) -> list[tuple[str, str]]:
+        """Return the agents that have pulled here lately."""
+        since = self._clock.monotonic() - _PULLS_SECONDS
+        return [agent for agent, last in self._pulled_at.items() if last > since]
 
     async def drained(self) -> None:
         """Wait until nothing is under way."""

@@ -47,10 +47,13 @@ class _Along(NamedTuple):
 class Journal:
     """Reads and writes the record. Every write is a transaction dated to the clock's now."""
 
-    def __init__(self, database: Database, clock: Clock, instance_id: str) -> None:
+    def __init__(self, database: Database, clock: Clock, instance_id: str, *, shared: bool = False) -> None:
         self.database = database
         self.clock = clock
+        # Another one once this process was thought dead by others, and began anew.
         self.instance_id = instance_id
+        # Whether other processes write to the same record.
+        self.shared = shared
         self.meters = Meters()
         self._audit_listeners: list[Callable[[list[str]], None]] = []
         self._along: list[_Along] = []

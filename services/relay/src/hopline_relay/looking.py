@@ -18,6 +18,7 @@ from hopline_rpc.errors import HoplineError
 # How often is looked for what another process has set; and how soon again when something failed.
 LOOK_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 2.0
+SHARED_SECONDS: Final = 1.0
 
 
 class Looking:
@@ -32,8 +33,12 @@ class Looking:
         clock: Clock,
         look: Callable[[], Awaitable[bool]],
         next_due: Callable[[], Awaitable[float | None]],
+        *,
+        shared: bool = False,
     ) -> None:
         self._name = name
+        # Where others write as well, what they set may be due at any time.
+        self._most = SHARED_SECONDS if shared else LOOK_SECONDS
         self._clock = clock
         self._look = look
         self._next_due = next_due
@@ -77,4 +82,4 @@ class Looking:
     async def _rest(self) -> float:
         """Return how long there is nothing to do."""
         due = await self._next_due()
-        return LOOK_SECONDS if due is None else min(LOOK_SECONDS, max(0.0, due - self._clock.now()))
+        return self._most if due is None else min(self._most, max(0.0, due - self._clock.now()))

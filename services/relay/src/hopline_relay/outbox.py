@@ -33,6 +33,9 @@ log = logging.getLogger("hopline.relay.outbox")
 _MOST: Final = 8
 _LOOK_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 5.0
+# Where several relays post: how often each looks for what another has left, and how long one has a post.
+_SHARED_LOOK_SECONDS: Final = 1.0
+_CLAIM_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,8 @@ class Outbox:
     async def _rest(self) -> float:
         """Return how long there is nothing to do."""
         due = await self._journal.read(outbox.next_due)
-        return _LOOK_SECONDS if due is None else min(_LOOK_SECONDS, max(0.0, due - self._clock.now()))
+        most = _SHARED_LOOK_SECONDS if self._journal.shared else _LOOK_SECONDS
+        return most if due is None else min(most, max(0.0, due - self._clock.now()))
 
     async def send(self) -> None:
         """Post whatever is due."""
@@ -119,6 +123,8 @@ class Outbox:
             await asyncio.gather(*(self._send(row) for row in rows))
 
     async def _send(self, row: Record) -> None:
+        if self._journal.shared and not await self._claim(row):
+            return  # another relay has it in hand
         kind = self._kinds[row.kind]
         post = await kind.compose(row)
         if post is None:
@@ -133,6 +139,13 @@ class Outbox:
         problem = await self._post(post.url, body, headers)
         seconds = pause(row.attempts + 1, self._chance())
         await self._journal.write(lambda book: kind.settle(book, row, problem, seconds))
+
+    async def _claim(self, row: Record) -> bool:
+        """Take a post before others do; should this process die, it is due again a while later."""
+        return await self._journal.write(
+            lambda book: outbox.claim(book.connection, row, book.now + _CLAIM_SECONDS),
+            within=[row.workspace_id],
+        )
 
 
 def is_last(row: Record) -> bool:

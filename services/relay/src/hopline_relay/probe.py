@@ -30,7 +30,7 @@ _BAD_SECONDS: Final = 1.0
 _PATIENCE_SECONDS: Final = 5.0
 
 _TOUCH: Final = Statement(
-    update(instances).where(instances.c.id == bindparam("instance")).values(ended_at=None)
+    update(instances).where(instances.c.id == bindparam("instance")).values(started_at=instances.c.started_at)
 )
 
 

@@ -17,8 +17,9 @@ from hopline_relay.holding import Holding
 from hopline_relay.inbox import Inbox
 from hopline_relay.journal import Journal
 from hopline_relay.sends import Sends
+from hopline_relay.siblings import SILENT_SECONDS
 from hopline_relay.signals import Signals
-from hopline_relay.store import limits
+from hopline_relay.store import limits, replicas
 from hopline_relay.store.book import Book
 from hopline_relay.store.schema import instances, turns
 from hopline_relay.store.sql import insert
@@ -26,7 +27,13 @@ from hopline_relay.turns import Turns
 
 
 async def begin(journal: Journal, inbox: Inbox, directory: Directory) -> None:
-    """Fence processes that died here, and give the workers of what they ran time to come back."""
+    """Fence processes that died here, and give the workers of what they ran time to come back.
+
+    Where several share the record, those that live are left alone.
+    """
+    if journal.shared:
+        await _begin_beside(journal, inbox, directory)
+        return
 
     def op(book: Book) -> list[tuple[str, str]]:
         connection = book.connection
@@ -34,9 +41,40 @@ async def begin(journal: Journal, inbox: Inbox, directory: Directory) -> None:
         insert(
             connection,
             instances,
-            [{"id": journal.instance_id, "started_at": book.now, "ended_at": None}],
+            [
+                {
+                    "id": journal.instance_id,
+                    "started_at": book.now,
+                    "ended_at": None,
+                    "seen_at": None,
+                    "tunnels": 0,
+                }
+            ],
         )
         running = limits.renew(book, journal.instance_id, directory.policy)
+        return [(row.workspace_id, row.agent_id) for row in running if row.run_session_id]
+
+    inbox.remember(await journal.write(op))
+
+
+async def _begin_beside(journal: Journal, inbox: Inbox, directory: Directory) -> None:
+    def op(book: Book) -> bool:
+        replicas.fence(book.connection, SILENT_SECONDS)
+        replicas.begin(book.connection, journal.instance_id, book.now)
+        return not replicas.others(book.connection, journal.instance_id)
+
+    # Whoever is the first again does not know how long nobody was there to be heard of by workers.
+    await take_over(journal, inbox, directory, everything=await journal.write(op))
+
+
+async def take_over(
+    journal: Journal, inbox: Inbox, directory: Directory, *, everything: bool = False
+) -> None:
+    """Give the workers of dead relays a whole lease to come back to a live one."""
+
+    def op(book: Book) -> list[tuple[str, str]]:
+        of = None if everything else replicas.dead(book.connection)
+        running = limits.renew(book, journal.instance_id, directory.policy, of=of)
         return [(row.workspace_id, row.agent_id) for row in running if row.run_session_id]
 
     inbox.remember(await journal.write(op))

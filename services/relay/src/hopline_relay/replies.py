@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hopline.quota.v1 import admission_pb2 as quota_pb
 from hopline_directory import Directory
 from hopline_rpc.errors import HoplineError
@@ -27,13 +29,13 @@ class Replies:
     """Prepares replies."""
 
     def __init__(
-        self, directory: Directory, waits: Waits, inboxes: Inboxes, ids: IdMaker, instance_id: str
+        self, directory: Directory, waits: Waits, inboxes: Inboxes, ids: IdMaker, instance: Callable[[], str]
     ) -> None:
         self._directory = directory
         self._waits = waits
         self._inboxes = inboxes
         self._ids = ids
-        self._instance_id = instance_id
+        self._instance = instance
 
     def prepare(self, draft: Draft, facts: Facts, limits: quota_pb.Limits, now: float) -> Ready:
         """Check everything but admission; raises HoplineError."""
@@ -81,7 +83,7 @@ class Replies:
             admitted_as="answer" if travels else "person" if principal.kind == "user" else "start",
             day="",
             traceparent=draft.traceparent,
-            instance_id=self._instance_id,
+            instance_id=self._instance(),
             queue_seconds=policy.queue_seconds,
             request_id=draft.request_id,
             digest=draft.digest if draft.request_id else b"",

@@ -95,6 +95,10 @@ class Signals:
         self._inboxes[agent][future] = None
         return future
 
+    def waiting(self) -> list[Agent]:
+        """Return the agents for whose next message calls wait."""
+        return list(self._inboxes)
+
     def ignore(self, agent: Agent, future: asyncio.Future[None]) -> None:
         """Wait no longer."""
         waiting = self._inboxes.get(agent)

@@ -40,7 +40,7 @@ class Starts:
         waits: Waits,
         inboxes: Inboxes,
         ids: IdMaker,
-        instance_id: str,
+        instance: Callable[[], str],
         places_of: Callable[[str, str], int],
         check_tool: Callable[[AgentRecord, str, str], None],
     ) -> None:
@@ -48,7 +48,7 @@ class Starts:
         self._waits = waits
         self._inboxes = inboxes
         self._ids = ids
-        self._instance_id = instance_id
+        self._instance = instance
         # How many turns at once the tunnels of an agent that are open here take; 0 without any.
         self._places_of = places_of
         # Called with an agent, the name of a tool and its arguments: raises where it cannot be called so.
@@ -92,7 +92,7 @@ class Starts:
             owed=peers.is_owed(draft),
             wait_id=draft.waiter.id if draft.waiter is not None else "",
             run_seconds=draft.run_seconds,
-            instance_id=self._instance_id,
+            instance_id=self._instance(),
             queue_seconds=policy.queue_seconds,
             refuse_cycles=policy.refuse_cycles,
             # A subagent is one already, whoever asked it for what it does.

@@ -163,8 +163,11 @@ class Sweep:
         log.warning(
             "leases are renewed: the clock was set by %+.0f s, the sweep rested %.0f s", set_on, rested
         )
+        instance = self._journal.instance_id
+        # What waits is everybody's: each of several would move it.
+        of, set_on = ({instance}, 0.0) if self._journal.shared else (None, set_on)
         await self._journal.write(
-            lambda book: limits.renew(book, self._journal.instance_id, self._directory.policy, set_on)
+            lambda book: limits.renew(book, instance, self._directory.policy, set_on, of)
         )
         self._ahead, self._rests_since = ahead, self._clock.monotonic()
 

@@ -48,7 +48,9 @@ class TimerWakes:
         self._paused: set[tuple[str, str]] = set()
         # One look at a time: what the last one took off the list is not asked about again.
         self._one = asyncio.Lock()
-        self.looking = Looking("timers", clock, self.look, lambda: journal.read(timers.next_due))
+        self.looking = Looking(
+            "timers", clock, self.look, lambda: journal.read(timers.next_due), shared=journal.shared
+        )
 
     async def agent_active(self, workspace_id: str, agent_id: str) -> None:
         """Look now at what was put off while an agent was paused."""

@@ -117,7 +117,9 @@ class TodoWakes:
         self._paused: set[Key] = set()
         # Called when an owner is to be told that a list sleeps.
         self.on_notice: Callable[[], None] = lambda: None
-        self.looking = Looking("todos", clock, self.look, lambda: journal.read(todo_looks.next_due))
+        self.looking = Looking(
+            "todos", clock, self.look, lambda: journal.read(todo_looks.next_due), shared=journal.shared
+        )
 
     async def catch_up(self) -> None:
         """Know which sessions have open todos."""

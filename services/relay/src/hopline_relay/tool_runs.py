@@ -26,7 +26,7 @@ from hopline_relay.ends import Ending
 from hopline_relay.held import Known, ToolRun
 from hopline_relay.journal import Journal
 from hopline_relay.store.outgoing import Copy, Outgoing
-from hopline_relay.store.schema import RUNNING, turns
+from hopline_relay.store.schema import RUNNING, instances, turns
 from hopline_relay.store.sql import Statement
 from hopline_relay.store.turns import Ended
 from hopline_relay.tool_queue import ToolQueue
@@ -50,7 +50,10 @@ _RESTARTED: Final = Fault(
 )
 _RUNNING: Final = Statement(
     select(turns).where(
-        turns.c.due_at.is_not(None), turns.c.state == RUNNING, turns.c.cause == bindparam("cause")
+        turns.c.due_at.is_not(None),
+        turns.c.state == RUNNING,
+        turns.c.cause == bindparam("cause"),
+        turns.c.instance_id.not_in(select(instances.c.id).where(instances.c.ended_at.is_(None))),
     )
 )
 

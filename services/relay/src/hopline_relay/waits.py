@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from hopline_rpc.clock import Clock
@@ -48,6 +48,7 @@ class Waiter:
     __slots__ = (
         "_woken",
         "blocked",
+        "elsewhere",
         "gone",
         "id",
         "key",
@@ -62,6 +63,8 @@ class Waiter:
         self.principal_id = principal_id
         self.key: tuple[str, str] = ("", "")
         self.gone = False
+        # The turn that it waits for has ended at another relay: how, the record says.
+        self.elsewhere = False
         # The turn that the call is made from and whose run slot is free while it waits.
         self.slot_turn_id = ""
         # The session it runs in.
@@ -74,6 +77,11 @@ class Waiter:
     def tell(self, outcome: Outcome) -> None:
         """Give the outcome to whoever waits."""
         self.outcome = outcome
+        self._wake()
+
+    def look(self) -> None:
+        """Have whoever waits look at the record: there is nothing more to be told of here."""
+        self.elsewhere = True
         self._wake()
 
     async def wait(self, clock: Clock, seconds: float) -> Outcome | None:
@@ -98,6 +106,8 @@ class Waits:
         self._journal = journal
         # Called with (workspace, turn) once the row of a call that stood still within that turn is gone.
         self.on_over: Callable[[str, str], None] = lambda workspace_id, turn_id: None
+        # Called with a turn that another relay has ended for a call here, which had just stopped waiting.
+        self.on_missed: Callable[[str, str], None] = lambda workspace_id, turn_id: None
         self._waiters: dict[tuple[str, str], list[Waiter]] = defaultdict(list)
         # Calls whose turns stand still, by workspace and agent.
         self._blocked: dict[tuple[str, str], list[Waiter]] = {}
@@ -165,6 +175,20 @@ class Waits:
             if not waiters:
                 del self._waiters[waiter.key]
 
+    def keys(self) -> list[tuple[str, str]]:
+        """Return the turns that calls of this process wait for, and questions to owners."""
+        return list(self._waiters)
+
+    def ended_elsewhere(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Say that turns have ended at another relay, as the record has it."""
+        for key in keys:
+            for waiter in self._waiters.get(key, ()):
+                waiter.look()
+
+    def lose_all(self) -> None:
+        """End all waiting: others hold this process for dead and have taken over what it waited for."""
+        self.ended_elsewhere(self.keys())
+
     def count(self) -> int:
         """Return how many calls of this process wait."""
         return sum(map(len, self._waiters.values()))
@@ -188,9 +212,14 @@ class Waits:
     def forget(self, workspace_id: str, waiter: Waiter) -> None:
         """Drop a wait's row: its answer was handed over, or the call waits no longer."""
         key, turn_id = (workspace_id, waiter.id), waiter.slot_turn_id
+        awaited = waiter.key
+        untold = self._journal.shared and waiter.outcome is None and not waiter.elsewhere and awaited[1]
 
         def remove(book: Book) -> None:
             waiting.remove(book.connection, [key])
+            if untold and waiting.was_missed(book.connection, awaited, waiter.principal_id):
+                # Up to here another relay took it for one that waits.
+                after_commit(book.connection, lambda: self.on_missed(*awaited))
             if turn_id:
                 after_commit(book.connection, lambda: self.on_over(workspace_id, turn_id))
 

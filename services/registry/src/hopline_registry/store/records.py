@@ -11,4 +11,6 @@ RECORDS: Final = Records(
     file=DATABASE_FILE,
     migrations="hopline_registry.migrations",
     seeded=("feed",),
+    # What page tokens are sealed with: made anew.
+    rebuilt=("secrets",),
 )

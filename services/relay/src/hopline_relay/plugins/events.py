@@ -47,6 +47,9 @@ _LATER_PAUSE: Final = 60.0
 GIVE_UP_SECONDS: Final = 86_400.0
 _LOOK_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 5.0
+# Where several relays tell: how often each looks for what another has left, and how long one has an event.
+_SHARED_LOOK_SECONDS: Final = 1.0
+_CLAIM_SECONDS: Final = 30.0
 # Whatever is said again would be answered the same.
 _TAKEN: Final = frozenset({"unimplemented", "invalid"})
 
@@ -109,7 +112,8 @@ class PluginEvents:
 
     async def _look(self) -> float:
         """Begin to tell what is due; returns how long there is nothing further to do."""
-        now, soonest = self._clock.now(), _LOOK_SECONDS
+        now = self._clock.now()
+        soonest = _SHARED_LOOK_SECONDS if self._journal.shared else _LOOK_SECONDS
         for row in await self._journal.read(plugin_events.firsts):
             key = (row.workspace_id, row.plugin_id)
             if key in self._telling:
@@ -131,6 +135,8 @@ class PluginEvents:
     # --- telling ----------------------------------------------------------------------------------
 
     async def _tell(self, row: Record) -> None:
+        if self._journal.shared and not await self._claim(row):
+            return  # another relay tells it
         plugin = self._directory.plugin(row.workspace_id, row.plugin_id)
         if plugin is None or not plugin.is_confirmed or not plugin.endpoint:
             await self._journal.write(lambda book: plugin_events.remove(book.connection, row))
@@ -154,6 +160,12 @@ class PluginEvents:
             await self._put_off(plugin, row, CallFailed("failed", "the mesh could not tell it", sent=False))
             return
         await self._journal.write(lambda book: plugin_events.remove(book.connection, row))
+
+    async def _claim(self, row: Record) -> bool:
+        return await self._journal.write(
+            lambda book: plugin_events.claim(book.connection, row, book.now + _CLAIM_SECONDS),
+            within=[row.workspace_id],
+        )
 
     async def _put_off(self, plugin: PluginRecord, row: Record, failed: CallFailed) -> None:
         age = self._clock.now() - row.created_at

@@ -101,6 +101,14 @@ class Grants:
             self._written[entry] = until
         self._prune()
 
+    async def catch_up(self) -> None:
+        """Take over what other relays have handed over, where there is anybody to hand anything to."""
+        if not self._journal.shared or not any(
+            self._directory.plugins(each.id) for each in self._directory.workspaces()
+        ):
+            return
+        await self.recover()
+
     # --- handing over -----------------------------------------------------------------------------
 
     def hand(self, plugin: Holder, handed: Handed) -> Shown | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from hopline_directory.records import Policy
@@ -44,9 +44,15 @@ _BOUND: Final = Statement(
 
 
 def renew(
-    book: Book, instance_id: str, policy_of: Callable[[str], Policy], set_on: float = 0.0
+    book: Book,
+    instance_id: str,
+    policy_of: Callable[[str], Policy],
+    set_on: float = 0.0,
+    of: Collection[str] | None = None,
 ) -> Sequence[Record]:
     """Give every worker a whole lease to be heard in; returns what is running, as it was.
+
+    `of`: the processes whose turns these are; where others live, theirs are left alone.
 
     `set_on`: seconds by which the clock has just been set, below 0 for back. Where it was set on, all that
     is due later moves with it. Nothing is due later than if it began now: the clock may have been set back.
@@ -58,6 +64,8 @@ def renew(
         latest = book.now + policy_of(workspace_id).queue_seconds
         _BOUND.run(book.connection, {"workspace": workspace_id, "latest": latest})
     running = _RUNNING.all(book.connection, {})
+    if of is not None:
+        running = [row for row in running if row.instance_id in of]
     rows = []
     for row in running:
         lease = book.now + LEASE_SECONDS
@@ -75,7 +83,8 @@ def renew(
                 "lease": lease,
                 "deadline": deadline,
                 "due": min(lease, deadline),
-                "instance": instance_id,
+                # A call of a tool is nobody's but the process's that began it.
+                "instance": row.instance_id if row.cause == TOOL else instance_id,
             }
         )
     _RENEW.many(book.connection, rows)

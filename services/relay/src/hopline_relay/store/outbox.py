@@ -25,6 +25,9 @@ _DUE = Statement(
     select(posts).where(posts.c.due_at <= bindparam("now")).order_by(posts.c.due_at).limit(bindparam("most"))
 )
 _THIS = (posts.c.workspace_id == bindparam("workspace"), posts.c.id == bindparam("post"))
+_CLAIM = Statement(
+    update(posts).where(*_THIS, posts.c.due_at == bindparam("seen")).values(due_at=bindparam("at"))
+)
 _PUT_OFF = Statement(
     update(posts)
     .where(*_THIS)
@@ -80,6 +83,12 @@ def due(connection: Connection, now: float, most: int) -> Sequence[Record]:
 def next_due(connection: Connection) -> float | None:
     """Return when the next one is to be posted; None for none."""
     return connection.execute(select(func.min(posts.c.due_at))).scalar()
+
+
+def claim(connection: Connection, row: Record, until: float) -> bool:
+    """Have nobody else post what was seen as due until then; False: somebody else has claimed it."""
+    values = {"workspace": row.workspace_id, "post": row.id, "seen": row.due_at, "at": until}
+    return _CLAIM.run(connection, values) == 1
 
 
 def put_off(connection: Connection, row: Record, at: float, problem: str = "") -> bool:

@@ -35,6 +35,11 @@ _PUT_OFF = Statement(
     .where(*_THIS)
     .values(attempts=bindparam("new_attempts"), due_at=bindparam("at"), problem=bindparam("why"))
 )
+_CLAIM = Statement(
+    update(plugin_events)
+    .where(*_THIS, plugin_events.c.due_at == bindparam("seen"))
+    .values(due_at=bindparam("at"))
+)
 _FIRST = Statement(select(plugin_events).where(*_OF_PLUGIN).order_by(plugin_events.c.ordinal).limit(1))
 _COUNT = Statement(select(func.count()).select_from(plugin_events).where(*_OF_PLUGIN))
 _OLDEST = Statement(
@@ -115,6 +120,11 @@ def put_off(connection: Connection, row: Record, at: float, problem: str) -> Non
     """Count an attempt, and have it told again later."""
     more = {"new_attempts": row.attempts + 1, "at": at, "why": problem}
     _PUT_OFF.run(connection, {**_values(row), **more})
+
+
+def claim(connection: Connection, row: Record, until: float) -> bool:
+    """Have nobody else tell what was seen as due until then; False: somebody else has claimed it."""
+    return _CLAIM.run(connection, {**_values(row), "seen": row.due_at, "at": until}) == 1
 
 
 def drop_oldest(connection: Connection, row: Record, most: int) -> int:

@@ -11,7 +11,7 @@ RECORDS: Final = Records(
     name="relay",
     file=DATABASE_FILE,
     migrations="hopline_relay.migrations",
-    # The index behind the search, which the relay puts in order by itself.
-    rebuilt=("exchanges", "exchange_marks", "message_words"),
+    # The index behind the search, which the relay puts in order by itself, and what relays tell each other.
+    rebuilt=("exchanges", "exchange_marks", "message_words", "open_tunnels", "secrets"),
     check=contradictions,
 )

@@ -22,9 +22,11 @@ from hopline_relay.store.schema.counters import (
     credit_accounts,
     heads,
     instances,
+    open_tunnels,
     quota_epochs,
     requests,
     roots,
+    secrets,
 )
 from hopline_relay.store.schema.messages import deliveries, messages, participants, threads
 from hopline_relay.store.schema.people import escalations, posts
@@ -70,6 +72,7 @@ __all__ = [
     "instances",
     "messages",
     "metadata",
+    "open_tunnels",
     "outputs",
     "participants",
     "plugin_events",
@@ -80,6 +83,7 @@ __all__ = [
     "requests",
     "roots",
     "schedules",
+    "secrets",
     "sessions",
     "threads",
     "timers",

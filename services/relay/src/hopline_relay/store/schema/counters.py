@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hopline_store.secret import secrets_table
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, Table, Text, text
 
 from hopline_relay.store.schema.columns import id_column, key_column, metadata
@@ -22,7 +23,26 @@ instances = Table(
     key_column("id"),
     Column("started_at", Float, nullable=False),
     Column("ended_at", Float),
+    # Where several share the record: when it was alive last, by the database's clock, and how often what it
+    # says of its tunnels has changed.
+    Column("seen_at", Float),
+    Column("tunnels", BigInteger, nullable=False, server_default="0"),
 )
+
+# The tunnels that are open at each of several relays, an agent's together.
+open_tunnels = Table(
+    "open_tunnels",
+    metadata,
+    key_column("workspace_id"),
+    key_column("agent_id"),
+    key_column("instance_id"),
+    Column("places", Integer, nullable=False),
+    Column("held", Integer, nullable=False),
+    id_column("isolation"),
+)
+
+# What the relays on one record share, and nobody else knows.
+secrets = secrets_table(metadata)
 
 # The counters of a workspace: the last ordinal and the last number of its audit log.
 heads = Table(
