@@ -97,9 +97,13 @@ class Mesh:
         return self._process.pid
 
     @property
+    def admin_token(self) -> str:
+        """The installation's token."""
+        return (self.data / "admin.token").read_text(encoding="utf-8").strip()
+
+    @property
     def _admin(self) -> tuple[tuple[str, str], ...]:
-        token = (self.data / "admin.token").read_text(encoding="utf-8").strip()
-        return (("authorization", f"Bearer {token}"), ("hopline-workspace", "default"))
+        return (("authorization", f"Bearer {self.admin_token}"), ("hopline-workspace", "default"))
 
     def lift_limits(self) -> None:
         """Set every limit so high that the run does not reach it."""

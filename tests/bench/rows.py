@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -75,6 +75,24 @@ KINDS: Final[dict[str, Kind]] = {
     "peer_a2a_memory": Kind("/s", "a2a-sdk over gRPC, tasks in memory, 64 outstanding"),
     "peer_a2a_sqlite": Kind("/s", "the same, tasks in SQLite"),
 }
+
+
+# The console's pages on a mesh with 100 000 messages, by what each shows.
+PAGES: Final[Mapping[str, str]] = {
+    "floor": "the floor, every message waiting",
+    "window": "an agent's exchanges, the first page",
+    "deep": "the same, 3 000 messages back",
+    "search": "the same, a word of every message",
+    "rare": "the same, a word of twenty messages",
+    "activity": "the timeline",
+    "threads": "the list of threads",
+    "thread": "the end of a thread of 1 000",
+    "turn": "a turn",
+}
+for _name, _what in PAGES.items():
+    KINDS[f"page_{_name}"] = Kind("ms", f"console: {_what}, vs. a bare page", _at_most(100))
+    KINDS[f"page_{_name}_p95"] = Kind("ms", "the same, the 95th of 100")
+    KINDS[f"call_{_name}"] = Kind("ms", "the call behind it")
 
 
 @dataclass(frozen=True)

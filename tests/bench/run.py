@@ -23,9 +23,10 @@ from tests.bench.measures import peers, sends, starts, tools
 from tests.bench.measures.asks import asks
 from tests.bench.measures.growth import growth
 from tests.bench.measures.memory import memory
+from tests.bench.measures.pages import pages
 from tests.bench.processes import FOLDER, BenchError, compile_once
 from tests.bench.rig import Rig
-from tests.bench.rows import KINDS, Row, save
+from tests.bench.rows import KINDS, PAGES, Row, save
 from tests.bench.table import show
 
 Measure = Callable[[Rig], list[Row]]
@@ -43,6 +44,7 @@ FULL: Final[Mapping[Measure, tuple[str, ...]]] = {
     sends.served: ("send_unary_mesh",),
     memory: ("memory_idle", "memory_worker"),
     growth: ("growth_send", "growth_inbox", "growth_threads", "growth_agents"),
+    pages: tuple(f"page_{name}" for name in PAGES),
 }
 PEERS: Final[Mapping[Measure, tuple[str, ...]]] = {peers.peers: ("peer_a2a_memory", "peer_a2a_sqlite")}
 

@@ -30,7 +30,7 @@ async def _look(page: Page, name: str) -> None:
 async def _to_the_waiting(page: Page) -> None:
     """Go from the floor to the turn of the agent that waits for its answer."""
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="lead"))
-    await expect(row).to_contain_text("it waits for an answer that it has asked for")
+    await expect(row).to_contain_text("It waits for an answer that it has asked for")
     await row.get_by_role("link", name="running").click()
     await expect(page.get_by_role("heading", level=1, name="Turn of lead")).to_be_visible()
 
@@ -40,15 +40,15 @@ async def test_a_worker_that_was_stopped_is_named_and_its_turn_is_ended(page: Pa
 
     async def gone() -> bool:
         await page.reload()
-        return "its worker is gone" in await page.locator("#floor").inner_text()
+        return "Its worker is gone" in await page.locator("#floor").inner_text()
 
     await until(gone, "the floor saying so")
     await _look(page, "floor-worker")
     await _to_the_waiting(page)
-    kept = page.get_by_role("listitem").filter(has_text="its worker is gone")
+    kept = page.get_by_role("listitem").filter(has_text="Its worker is gone")
     await expect(kept).to_contain_text("peer")
     await _look(page, "turn-worker")
-    await kept.get_by_role("link", name="trn_").click()
+    await kept.get_by_role("link", name="open the turn of peer").click()
     await expect(page.get_by_role("heading", level=1, name="Turn of peer")).to_be_visible()
     await page.locator("summary", has_text="Cancel it").click()
     await page.get_by_role("button", name="Cancel it").click()
@@ -58,9 +58,9 @@ async def test_a_worker_that_was_stopped_is_named_and_its_turn_is_ended(page: Pa
 
 async def test_a_question_to_an_owner_is_led_to_and_answered(page: Page, space: Space) -> None:
     hang = await owners_question(space)
-    await expect(page.locator("#floor")).to_contain_text("it has asked its owner a question")
+    await expect(page.locator("#floor")).to_contain_text("It has asked its owner a question")
     await _to_the_waiting(page)
-    await expect(page.locator("#tree")).to_contain_text("it has asked its owner a question")
+    await expect(page.locator("#tree")).to_contain_text("It has asked its owner a question")
     await page.get_by_role("link", name="Answer it").click()
     await expect(page.get_by_role("main")).to_contain_text("Deploy 1.2?")
     await _look(page, "question")
@@ -72,7 +72,7 @@ async def test_a_question_to_an_owner_is_led_to_and_answered(page: Page, space: 
 
 async def test_a_full_run_queue_is_led_from_to_the_limit_which_is_raised(page: Page, space: Space) -> None:
     hang = await full_run_queue(space)
-    await expect(page.locator("#floor")).to_contain_text("all 1 run slots of the workspace are taken")
+    await expect(page.locator("#floor")).to_contain_text("All 1 run slots of the workspace are taken")
     await _to_the_waiting(page)
     await _look(page, "turn-queue")
     await page.get_by_role("link", name="Raise the limit").click()
@@ -86,12 +86,14 @@ async def test_a_stuck_hook_is_named_on_the_turn_and_goes_with_its_plugin(
     page: Page, space: Space, tmp_path: Path
 ) -> None:
     async with stuck_hook(space, tmp_path) as hang:
-        await page.goto(f"{space.mesh.endpoints['console']}/turns/{hang.turn_id}")
+        await page.reload()
+        row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="lead"))
+        await row.get_by_role("link", name="running").click()
         kept = page.locator("#tree").get_by_role("listitem").filter(has_text="Censor")
-        await expect(kept).to_contain_text("the hook inter_agent_message of Censor")
+        await expect(kept).to_contain_text("The hook inter_agent_message of Censor")
         await _look(page, "turn-hook")
         await page.get_by_role("link", name="Floor", exact=True).click()
-        await expect(page.get_by_role("note")).to_contain_text("the hook inter_agent_message of Censor")
+        await expect(page.get_by_role("note")).to_contain_text("The hook inter_agent_message of Censor")
         await _look(page, "floor-hook")
         await page.get_by_role("link", name="The plugin Censor").click()
         await page.locator("summary", has_text="Uninstall").click()

@@ -42,8 +42,8 @@ async def test_the_floor_says_what_each_does_and_what_waits(admin: Visitor, spac
         "Run slots taken",
         "running for admin · depth 0",
         "running for lead (for admin) · depth 1",
-        "it waits for an answer that it has asked for",
-        "no worker of nobody is attached",
+        "It waits for an answer that it has asked for",
+        "No worker of nobody is attached",
         "hopline attach --agent nobody -- COMMAND",
         "One turn waits",
     ):

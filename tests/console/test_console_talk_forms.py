@@ -174,7 +174,7 @@ async def test_a_chat_says_what_its_open_turn_waits_for(admin: Visitor, space: S
     (lead,) = await space.agents("lead")
     session = await prompted(space, admin, lead, "hello")
     page = await admin.get(session)
-    assert "no worker" in page.text
+    assert "No worker" in page.text
     assert "hopline attach" in page.text
 
 

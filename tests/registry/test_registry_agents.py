@@ -397,6 +397,26 @@ async def test_a_mask_without_sense_is_refused(rig: Rig, paths: list[str]) -> No
     assert "update_mask" in error.message
 
 
+async def test_of_two_who_change_what_they_have_seen_at_once_one_is_told(rig: Rig) -> None:
+    seen, _ = await rig.agent("Planner", description="old", soul="calm")
+
+    def changing(path: str, text: str) -> Any:
+        wanted = Agent(**{path: text})  # type: ignore[arg-type]
+        mask = FieldMask(paths=[path])
+        request = UpdateAgentRequest(agent_ref=seen.id, agent=wanted, update_mask=mask, expected=seen)
+        return rig.admin.agents.UpdateAgent(request)
+
+    texts = [f"text {number}" for number in range(8)]
+    done = await asyncio.gather(*(changing("description", each) for each in texts), return_exceptions=True)
+    refused = [each for each in done if isinstance(each, HoplineError)]
+    assert len(refused) == 7
+    assert {each.reason for each in refused} == {"failed_precondition"}
+    assert {each.violations[0][0] for each in refused} == {"description"}
+    (agent,) = [each.agent for each in done if not isinstance(each, BaseException)]
+    assert (await changing("description", agent.description)).agent == agent  # sent twice, it stands
+    assert (await changing("soul", "stern")).agent.soul == "stern"  # which nobody has changed
+
+
 async def test_an_update_that_changes_nothing_is_no_change(rig: Rig) -> None:
     agent, _ = await rig.agent("Planner", description="d")
     seq = rig.registry.directory.seq

@@ -418,6 +418,22 @@ async def test_names_of_any_letters_do_not_break_the_pages(rig: Rig) -> None:
     assert set(names) < set(seen)
 
 
+async def test_a_limit_that_somebody_else_has_changed_is_not_changed_unseen(rig: Rig) -> None:
+    seen = await policy_of(rig.admin)
+
+    async def change(**keys: Any) -> Policy:
+        mask = FieldMask(paths=list(keys))
+        request = UpdatePolicyRequest(policy=Policy(**keys), update_mask=mask, expected=seen)
+        return (await rig.admin.workspaces.UpdatePolicy(request)).policy
+
+    await change(max_depth=5)
+    error = await refusal(change(max_depth=6, agents=30))
+    assert error.reason == "failed_precondition"
+    assert [name for name, _ in error.violations] == ["max_depth"]
+    now = await change(agents=30)
+    assert (now.max_depth, now.agents) == (5, 30)
+
+
 async def test_a_policy_from_before_a_key_was_known_has_its_default_and_can_be_changed(rig: Rig) -> None:
     await rig.registry.close()
     engine = open_engine(rig.store_url or rig.folder / "registry.db", "registry")

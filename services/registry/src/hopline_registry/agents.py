@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from hopline.registry.v1.agent_pb2 import CreateAgentRequest
 from hopline_directory import ADMIN, OPERATOR, VIEWER, AgentRecord, View
@@ -13,7 +14,7 @@ from hopline_rpc.errors import HoplineError
 from hopline_rpc.principals import Principal
 
 from hopline_registry.access import AgentAccess
-from hopline_registry.core import Core, Tx
+from hopline_registry.core import Core, Tx, require_unchanged
 from hopline_registry.definitions import Definition, agent_changed, check_room, differing
 from hopline_registry.members import remove
 from hopline_registry.store import agents as rows
@@ -84,17 +85,26 @@ class Agents:
         return self._core.directory.plugin_name(agent)
 
     async def update(
-        self, caller: Principal, ref: str, wish: AgentRecord, names: Iterable[str], secret: str = ""
+        self,
+        caller: Principal,
+        ref: str,
+        wish: AgentRecord,
+        names: Iterable[str],
+        secret: str = "",
+        expected: AgentRecord | None = None,
     ) -> AgentRecord:
         """Take the named fields from `wish`, which have been checked one by one.
 
-        `secret` signs what wakes it, in place of an earlier one; the same one is no change.
+        `secret` signs what wakes it, in place of an earlier one; the same one is no change. `expected`: only
+        where these fields still are what they are there.
         """
         wanted = frozenset(names)
 
         def op(tx: Tx) -> AgentRecord:
             before = AgentAccess(tx).agent(ref, ADMIN)
             agent = Definition(tx, secret).updated(before, wish, wanted)
+            if expected is not None:
+                require_unchanged(*(_fields(each, wanted) for each in (before, expected, agent)))
             changed = differing(before, agent)
             held = rows.wake_webhook_of(tx.conn, before.workspace_id, before.id) if secret else None
             is_new = secret != "" and (held is None or held[1] != secret)
@@ -138,3 +148,7 @@ class Agents:
             remove(tx, AgentAccess(tx).agent(ref, ADMIN))
 
         await self._core.write(caller, op)
+
+
+def _fields(agent: AgentRecord, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(agent, name) for name in sorted(names)}

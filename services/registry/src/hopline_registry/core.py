@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from hopline.registry.v1.visibility_pb2 import AuditNote, Change
 from hopline_directory import Directory, needs_role
 from hopline_rpc.clock import Clock, to_timestamp
-from hopline_rpc.errors import request_conflict
+from hopline_rpc.errors import HoplineError, request_conflict
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.principals import Principal
 from hopline_store import Database, after_commit
@@ -149,3 +149,16 @@ def filtered(
         if len(page) > limit or len(found) <= limit:
             return page[:limit], len(page) > limit
         after = place(found[-1])
+
+
+def require_unchanged(
+    before: Mapping[str, Any], expected: Mapping[str, Any], after: Mapping[str, Any]
+) -> None:
+    """Refuse to change what its caller has not seen: what somebody else has made of it meanwhile."""
+    names = [name for name in expected if before[name] not in (expected[name], after[name])]
+    if names:
+        raise HoplineError(
+            "failed_precondition",
+            f"somebody else has changed {', '.join(names)} meanwhile: look at it again",
+            violations=tuple((name, "somebody else has changed it meanwhile") for name in names),
+        )

@@ -13,7 +13,7 @@ from hopline_rpc.errors import HoplineError, invalid
 from hopline_rpc.principals import Principal
 
 from hopline_registry.access import require_installation
-from hopline_registry.core import Core, Tx
+from hopline_registry.core import Core, Tx, require_unchanged
 from hopline_registry.domain import policies
 from hopline_registry.domain.names import name_problem
 from hopline_registry.store import people
@@ -82,11 +82,20 @@ class Workspaces:
         await self.get(workspace_id)
         return _message(await self._core.read(lambda conn: rows.policy_of(conn, workspace_id)))
 
-    async def update_policy(self, caller: Principal, wanted: Mapping[str, policies.Value]) -> Policy:
-        """Change single limits, which have been checked."""
-        return await self._core.write(
-            caller, lambda tx: _set(tx, lambda before: policies.changed(before, wanted))
-        )
+    async def update_policy(
+        self,
+        caller: Principal,
+        wanted: Mapping[str, policies.Value],
+        expected: Mapping[str, policies.Value] | None = None,
+    ) -> Policy:
+        """Change single limits, which have been checked; with `expected`, only as long as they are that."""
+
+        def change(before: dict[str, policies.Value]) -> dict[str, policies.Value]:
+            if expected is not None:
+                require_unchanged(before, expected, wanted)
+            return policies.changed(before, wanted)
+
+        return await self._core.write(caller, lambda tx: _set(tx, change))
 
     async def apply_preset(self, caller: Principal, name: str) -> Policy:
         """Replace all limits by a preset's."""

@@ -54,6 +54,7 @@ _WORDS: Final = {
     "policy.updated": "changed the policy",
     "workspace.created": "created the workspace",
 }
+_HOLDERS: Final = {"user": "a person", "agent": "an agent", "plugin": "a plugin", "service": "a service"}
 # Names are looked up so many at once, and no further than this.
 _AGENTS: Final = 200
 _NAMED: Final = 2000
@@ -119,8 +120,12 @@ def _line(event: audit_pb2.Event, names: dict[str, str]) -> Line:
     to_person = event.action == "message.sent" and not event.agent_id
     between = event.action.startswith("message.") and event.actor_kind == "agent" and not to_person
     words = _WORDS.get(event.action, event.action.replace(".", " ").replace("_", " "))
-    more = [str(details[key]) for key in ("state", "reason", "kind", "code") if details.get(key)]
+    of_token = event.action.startswith("token.")
+    told = ("state", "reason", "code") if of_token else ("state", "reason", "kind", "code")
+    more = [str(details[key]) for key in told if details.get(key)]
     about, about_id = "a person" if to_person else "", ""
+    if of_token:
+        about = _HOLDERS.get(str(details.get("kind")), "somebody")
     # Also of people an id stands there, and of agents that are gone or hidden by now.
     if event.agent_id.startswith(_AGENT) and event.agent_id != event.actor_id:
         about = names.get(event.agent_id, event.agent_id)

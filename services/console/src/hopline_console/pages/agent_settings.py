@@ -97,6 +97,7 @@ async def change(visit: Visit) -> Response:
             agent_ref=agent.id,
             agent=agent_form.definition(filled.values),
             update_mask=FieldMask(paths=paths),
+            expected=agent,
         )
         made = await visit.mesh.agents.UpdateAgent(request)
         return visit.done(at, f"{made.agent.name} is changed.")

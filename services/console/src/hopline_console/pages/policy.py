@@ -84,7 +84,8 @@ async def change(visit: Visit) -> Response:
         if not changed:
             return visit.done("/policy", "Nothing was changed.")
         wanted = pb.Policy(**{name: filled.values[name] for name in changed})
-        request = pb.UpdatePolicyRequest(policy=wanted, update_mask=FieldMask(paths=changed))
+        mask = FieldMask(paths=changed)
+        request = pb.UpdatePolicyRequest(policy=wanted, update_mask=mask, expected=policy)
         await visit.mesh.workspaces.UpdatePolicy(request)
         return visit.done("/policy", f"Changed: {', '.join(LABELS[name] for name in changed)}.")
 

@@ -73,7 +73,8 @@ class AgentServicer(AgentServiceServicer):
         wish = wish_of(caller.workspace_id, checked)
         names = [*paths, *(["webhook_url"] if "wake" in paths else [])]
         secret = checked.wake.webhook_secret
-        agent = await self._agents.update(caller, request.agent_ref, wish, names, secret)
+        expected = wish_of(caller.workspace_id, request.expected) if request.HasField("expected") else None
+        agent = await self._agents.update(caller, request.agent_ref, wish, names, secret, expected)
         return pb.UpdateAgentResponse(agent=self._shown(agent))
 
     async def GetWakeWebhook(

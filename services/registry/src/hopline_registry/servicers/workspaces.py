@@ -58,9 +58,11 @@ class WorkspaceServicer(WorkspaceServiceServicer):
         base = json_format.ParseDict(dict(PRESETS["default"]), pb.Policy())
         checked = overlay(base, request.policy, paths)
         wanted = {path: getattr(checked, path) for path in paths}
-        return pb.UpdatePolicyResponse(
-            policy=await self._workspaces.update_policy(current_principal(), wanted)
-        )
+        expected = None
+        if request.HasField("expected"):
+            expected = {path: getattr(request.expected, path) for path in paths}
+        policy = await self._workspaces.update_policy(current_principal(), wanted, expected)
+        return pb.UpdatePolicyResponse(policy=policy)
 
     async def GetPresets(self, request: pb.GetPresetsRequest, context: Any) -> pb.GetPresetsResponse:
         presets = [json_format.ParseDict(dict(each), pb.Policy()) for each in PRESETS.values()]
