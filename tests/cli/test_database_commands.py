@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import sqlite3
 import stat
@@ -220,7 +221,13 @@ def test_rows_of_an_older_version_are_brought_to_this_one(run: Run, kept: Path, 
     assert run("export", str(file), "--data", str(kept)).status == 0
     # As the version wrote it whose newest revision that was: of its tables with rows one has grown since.
     change(file, "manifest.json", lambda text: text.replace(b'"0018"', b'"0015"'))
-    change(file, "stores/relay/instances.jsonl", _first_three_columns)
+    grown = "stores/relay/instances.jsonl"
+    with zipfile.ZipFile(file) as archive:
+        content = archive.read(grown)
+    fewer = _first_three_columns(content)
+    was, now = (hashlib.sha256(each).hexdigest().encode() for each in (content, fewer))
+    change(file, grown, lambda _: fewer)
+    change(file, "manifest.json", lambda text: text.replace(was, now))
     assert run("import", str(file), "--data", str(data)).status == 0
     assert run("db", "check", "--data", str(data)).status == 0
     count = "SELECT count(*) FROM messages"
