@@ -44,29 +44,29 @@ until test -e $PG/url; do sleep 0.1; done
 """
 _ADDRESS = {"postgresql://hopline:secret@127.0.0.1:5432/hopline": "$(cat $PG/url)"}
 _PAGES_ELSEWHERE = ("README.md", "CONTRIBUTING.md", "deploy/README.md")
-# The pages that are run whole, and what is there before.
+# The pages that are run whole, some of them after one another in one mesh, and what is there before.
 PAGES = {
-    "installing.md": _POSTGRESQL,
-    "securing.md": "",
-    "upgrading.md": _RUNNING,
-    "tuning.md": _RUNNING,
-    "observing.md": _RUNNING,
-    "backing-up.md": _RUNNING + _POSTGRESQL,
+    ("installing.md",): _POSTGRESQL,
+    ("securing.md",): "",
+    ("upgrading.md",): _RUNNING,
+    ("observing.md", "why.md", "audit.md", "signing-in.md", "tuning.md"): _RUNNING,
+    ("backing-up.md",): _RUNNING + _POSTGRESQL,
 }
+_PAGE = [page for pages in PAGES for page in pages]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_do_what_it_says(page: str, tmp_path: Path) -> None:
-    run(page, tmp_path, PAGES[page], _ADDRESS)
+@pytest.mark.parametrize("pages", PAGES, ids=" ".join)
+def test_the_commands_of_a_page_do_what_it_says(pages: tuple[str, ...], tmp_path: Path) -> None:
+    run(pages, tmp_path, PAGES[pages], _ADDRESS)
 
 
 def test_every_page_for_operators_that_has_commands_is_run() -> None:
     named = set(re.findall(r"\((\w[\w-]*\.md)", (DOCS / "operating.md").read_text()))
-    assert {page for page in named if blocks(page)} == set(PAGES)
+    assert {page for page in named if blocks(page)} == set(_PAGE)
 
 
 def test_what_is_run_elsewhere_is_run_there() -> None:
-    for page in PAGES:
+    for page in _PAGE:
         for block in blocks(page):
             if block.elsewhere:
                 file, _, name = block.elsewhere.partition("::")

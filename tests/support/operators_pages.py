@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -41,6 +41,7 @@ trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
 class Block:
     """A block of commands, and what it is to show."""
 
+    page: str
     text: str
     elsewhere: str = ""
     shows: list[str] = field(default_factory=list)
@@ -53,19 +54,24 @@ def blocks(page: str) -> list[Block]:
     end = 0
     for match in _BLOCK.finditer(text):
         if match["kind"] == "sh":
-            found.append(Block(match["text"], match["elsewhere"] or ""))
+            found.append(Block(page, match["text"], match["elsewhere"] or ""))
         elif match["kind"] == "text" and found and not text[end : match.start()].strip():
             found[-1].shows = match["text"].splitlines()
         end = match.end()
     return found
 
 
-def run(page: str, folder: Path, before: str = "", instead: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Run a page's commands after some others; raises where one fails or shows something else.
+def run(
+    pages: Iterable[str],
+    folder: Path,
+    before: str = "",
+    instead: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Run pages' commands after some others; raises where one fails or shows something else.
 
     `instead`: what stands for an address that a page has as an example.
     """
-    found = [block for block in blocks(page) if not block.elsewhere]
+    found = [block for page in pages for block in blocks(page) if not block.elsewhere]
     script = (
         _BEGIN
         + before
@@ -88,12 +94,14 @@ def run(page: str, folder: Path, before: str = "", instead: Mapping[str, str] = 
     )
     said = re.split(r"---- block \d+ ----\n", done.stdout)[1:]
     if done.returncode or len(said) != len(found):
-        last = found[max(len(said) - 1, 0)].text
-        raise AssertionError(f"{page} ends with {done.returncode} in\n{last}\n{done.stdout}")
+        last = found[max(len(said) - 1, 0)]
+        raise AssertionError(f"{last.page} ends with {done.returncode} in\n{last.text}\n{done.stdout}")
     for block, output in zip(found, said, strict=True):
         for line in block.shows:
             pattern = ".*".join(re.escape(part) for part in line.split("…"))
-            assert re.search(f"^{pattern}$", output, re.MULTILINE), f"{page}: {line!r} is not in\n{output}"
+            assert re.search(f"^{pattern}$", output, re.MULTILINE), (
+                f"{block.page}: {line!r} is not in\n{output}"
+            )
 
 
 def _real(text: str, instead: Mapping[str, str]) -> str:
