@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hopline.registry.v1 import plugin_pb2 as pb
-from hopline_cli.running.plugin_file import PluginFile, read_plugin
+from hopline_files.plugin_file import PluginFile, read_plugin
 from hopline_rpc.errors import HoplineError, invalid
 
 FULL = """\

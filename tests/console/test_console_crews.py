@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 from hopline.registry.v1 import crew_pb2 as pb
-from hopline_console.pages.crew_files import MOST_BYTES
+from hopline_console.uploads import MOST_BYTES
 
 from tests.support.forms import Fields, done, form, send
 from tests.support.mesh_process import Space

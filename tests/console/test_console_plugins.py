@@ -164,3 +164,58 @@ async def test_what_is_built_in_is_shown_as_the_policy_switches_it(space: Space)
         assert "Take credentials out of what agents say off" in (await admin.get("/hooks")).text
         await done(admin, await fill(admin, "/policy", "/policy", redact_credentials="1"))
         assert "Take credentials out of what agents say on" in (await admin.get("/hooks")).text
+
+
+FILE = """\
+key: shop
+name: Shop
+version: "{version}"
+permissions: [agents.read]
+agents:
+  - {{key: seller, name: "Seller <b>"}}
+{more}"""
+
+
+async def test_a_plugin_is_installed_from_its_file_as_it_was_shown_and_given_a_new_version(
+    space: Space,
+) -> None:
+    async with visitor(space) as admin:
+        shown = await fill(admin, "/plugins", "/plugins/install/plan", text=FILE.format(version="1", more=""))
+        assert shown.status == 200, shown.text
+        for said in ("Shop: what it brings", "agents.read", "Seller <b>"):
+            assert said in shown.text
+        assert not (await space.admin.plugins.ListPlugins(pb.ListPluginsRequest())).plugins
+        made = await send(admin, form(shown, "/plugins/install"), "/plugins/install")
+        assert "hpl_p_" in made.text
+        again = await send(admin, form(shown, "/plugins/install"), "/plugins/install")
+        assert "installed already" in again.text
+        assert "hpl_p_" not in again.text
+        [plugin] = (await space.admin.plugins.ListPlugins(pb.ListPluginsRequest())).plugins
+        assert plugin.state == pb.PLUGIN_STATE_ACTIVE
+        more = "hooks: [{kind: todo_added, order: 7}]\nendpoint: 127.0.0.1:1\n"
+        at = f"/plugins/{plugin.id}"
+        shown = await fill(admin, at, f"{at}/update/plan", text=FILE.format(version="2", more=more))
+        assert "2, in place of 1" in shown.text
+        assert "todo_added" in shown.text
+        text = await done(admin, await send(admin, form(shown, f"{at}/update"), f"{at}/update"))
+        assert "Shop 2 is in force." in text
+
+
+async def test_what_is_wrong_with_a_plugins_file_is_said_by_its_line(space: Space) -> None:
+    laughs = "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9) if n else '1'}]\n" for n in range(9))
+    tool = "tools:\n- name: stock\n  description: x\n  input_schema:\n    "
+    schema = tool + laughs.replace("\n", "\n    ")
+    async with visitor(space) as admin:
+        for more, said in (
+            ("colour: red\n", "plugin.yaml:7: the file has no field 'colour'"),
+            (schema, "input_schema is longer than 256 KiB"),
+        ):
+            text = FILE.format(version="1", more=more)
+            refused = await fill(admin, "/plugins", "/plugins/install/plan", text=text)
+            assert refused.status == 400
+            assert said in refused.text
+        await _install(space, _manifest())
+        shown = await fill(admin, "/plugins", "/plugins/install/plan", text=FILE.format(version="2", more=""))
+        refused = await send(admin, form(shown, "/plugins/install"), "/plugins/install")
+        assert "hpl_p_" not in refused.text
+        assert refused.status == 409

@@ -15,8 +15,9 @@ from hopline_cli.verbs import Cursor, Limit, TokenFile, command
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hopline_files.plugin_file import PluginFile
+
     from hopline_cli.mesh import Mesh
-    from hopline_cli.running.plugin_file import PluginFile
 
 plugin = typer.Typer(help="Plugins: what extends the mesh from outside.", no_args_is_help=True)
 
@@ -183,7 +184,7 @@ async def rotate_secret(mesh: Mesh, out: Output, plugin: Ref, secret_file: Secre
 
 
 def _read(path: Path) -> PluginFile:
-    from hopline_cli.running.plugin_file import read_plugin
+    from hopline_files.plugin_file import read_plugin
 
     return read_plugin(path)
 

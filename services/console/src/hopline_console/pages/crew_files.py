@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from base64 import b64decode, b64encode
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hopline.registry.v1 import crew_pb2 as pb
 from hopline_files.crew_file import CrewFile, read_crew
 from hopline_rpc.errors import HoplineError
-from starlette.datastructures import UploadFile
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hopline_console import uploads
 from hopline_console.blocks import Ask, Block, Cell, Code, Link, Links, Note, State, Table, Tone
 from hopline_console.context import ConsoleContext
 from hopline_console.forms import Field, Filled, Form
@@ -22,8 +20,6 @@ from hopline_console.visit import Visit, routed
 from hopline_console.words import OPERATOR, word
 
 _NAME: Final = Path("crew.yaml")
-# It goes along with its plan in base64, in a part of a form that may have 256 KiB.
-MOST_BYTES: Final = 180 * 1024
 _TOO_LONG: Final = "is longer than 180 KiB: use `hopline crew apply FILE`"
 _FORM: Final = Form(
     "/crews/plan",
@@ -31,7 +27,7 @@ _FORM: Final = Form(
     "Show what it would change",
     (
         Field("file", "File", "file", "A crew.yaml of at most 180 KiB, as `hopline crew apply` takes it."),
-        Field("text", "Or its text", "area", "In place of a file.", rows=8),
+        uploads.TEXT,
         Field("only_missing", "Only make who is missing; change and delete nobody", "flag"),
     ),
     "Nothing is changed before you have seen what it changes.",
@@ -57,7 +53,7 @@ async def plan(visit: Visit) -> Response:
     visit.require(visit.role, OPERATOR)
     posted = await visit.posted()
     filled = _FORM.read(posted)
-    text = await _text(posted, filled)
+    text = await uploads.text_of(posted, filled, _TOO_LONG)
 
     async def act() -> Response:
         read, planned = await _planned(visit, text, dry=True, only_missing=filled.values["only_missing"])
@@ -69,27 +65,6 @@ async def plan(visit: Visit) -> Response:
 async def _again(visit: Visit, filled: Filled) -> Response:
     back = Links("Crews", [Link("All crews", "/crews")])
     return await visit.page("Apply a crew's file", [back, Ask(filled)], filled=filled)
-
-
-async def _text(posted: Any, filled: Filled) -> str:
-    """Return the text of the file, or what was pasted; what is wrong is noted."""
-    upload = posted.get("file")
-    if isinstance(upload, UploadFile) and upload.filename:
-        raw = await upload.read(MOST_BYTES + 1)
-        if len(raw) > MOST_BYTES:
-            filled.mistakes["file"] = _TOO_LONG
-            return ""
-        try:
-            return raw.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            filled.mistakes["file"] = "is no text in UTF-8"
-            return ""
-    text = str(filled.values.get("text", ""))
-    if len(text.encode()) > MOST_BYTES:
-        filled.mistakes["text"] = _TOO_LONG
-    elif not text.strip() and "text" not in filled.mistakes:
-        filled.mistakes["file"] = "is needed, or its text"
-    return text
 
 
 async def _planned(
@@ -126,7 +101,7 @@ async def _plan_page(
     if changes:
         carries = {
             "plan": planned.plan_id,
-            "file": b64encode(text.encode()).decode(),
+            **uploads.carrying(text),
             "only_missing": "1" if only_missing else "",
         }
         deletes = any(each.action == pb.PLAN_ACTION_DELETE for each in changes)
@@ -177,19 +152,11 @@ def _side(text: str, length: int) -> str:
     return f"“{text}”" if length <= 60 else f"{length} characters"
 
 
-def _carried(posted: Mapping[str, Any]) -> str:
-    """Return the text of the file that the plan was made of."""
-    try:
-        return b64decode(str(posted.get("file", "")), validate=True).decode()
-    except ValueError:
-        return ""
-
-
 async def apply(visit: Visit) -> Response:
     """Carry out the plan that was shown."""
     visit.require(visit.role, OPERATOR)
     posted = await visit.posted()
-    text, only_missing = _carried(posted), bool(posted.get("only_missing"))
+    text, only_missing = uploads.carried(posted), bool(posted.get("only_missing"))
     filled = _FORM.empty(text=text, only_missing=only_missing)
     if not text:
         filled.problem = "The file did not come along; apply it once more."

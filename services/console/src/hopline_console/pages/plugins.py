@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from hopline.registry.v1 import plugin_pb2 as pb
@@ -12,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hopline_console.blocks import (
+    Ask,
     Block,
     Cell,
     Code,
@@ -30,8 +30,9 @@ from hopline_console.blocks import (
 from hopline_console.context import ConsoleContext
 from hopline_console.nav import Item
 from hopline_console.page import PAGE_SIZE as PAGE
+from hopline_console.pages import plugin_files
 from hopline_console.visit import Visit, routed
-from hopline_console.words import ADMIN, count, word
+from hopline_console.words import ADMIN, OPERATOR, count, word
 
 # What no version ever is: 0 would agree to whichever waits by now.
 _NO_REVISION: Final = 2**63
@@ -54,6 +55,7 @@ def routes(context: ConsoleContext) -> list[Route]:
         *routed(context, "/plugins/{plugin}/decline", post=decline),
         *routed(context, "/plugins/{plugin}/uninstall", post=uninstall),
         *routed(context, "/plugins/{plugin}/secret", post=rotate),
+        *plugin_files.routes(context),
     ]
 
 
@@ -74,9 +76,12 @@ async def show(visit: Visit) -> Response:
         for each in page.plugins
     ]
     columns = ("Plugin", "Key", "Version", "State", "Brings", "Permissions")
-    empty = "No plugins. `hopline plugin install FILE` installs one."
+    empty = "No plugins."
     table = Table("Plugins", columns, rows, empty, more=page.next_page_token)
-    return await visit.page("Plugins", [Links("More", [Link("Hooks", "/hooks")]), table])
+    blocks: list[Block] = [Links("More", [Link("Hooks", "/hooks")]), table]
+    if visit.role >= OPERATOR:
+        blocks.append(Ask(plugin_files.installing()))
+    return await visit.page("Plugins", blocks)
 
 
 def _state(plugin: pb.Plugin) -> State:
@@ -108,9 +113,9 @@ async def show_one(visit: Visit) -> Response:
     ]
     blocks: list[Block] = [Links("Plugins", [Link("All plugins", "/plugins"), Link("Hooks", "/hooks")])]
     blocks += _waiting(plugin, may=may)
-    blocks += [Facts("", facts), *_brings(manifest)]
+    blocks += [Facts("", facts), *plugin_files.brings(manifest)]
     if may:
-        blocks.append(Facts("What you can do", _acts(plugin)))
+        blocks += [Facts("What you can do", _acts(plugin)), Ask(plugin_files.updating(plugin.id))]
     return await visit.page(manifest.name, blocks, lead=manifest.description)
 
 
@@ -133,27 +138,6 @@ def _waiting(plugin: pb.Plugin, *, may: bool) -> list[Block]:
             acts.append(Press(f"{at}/decline", "Decline", f"{what} of {plugin.manifest.name}"))
         blocks.append(Facts("", [("What waits", Several(acts))]))
     return blocks
-
-
-def _brings(manifest: pb.PluginManifest) -> list[Block]:
-    commands = [
-        (f"/{each.name}", f"{each.description} (goes to {each.agent_key})") for each in manifest.commands
-    ]
-    found: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (
-        ("Agents", [(each.key, each.name) for each in manifest.agents]),
-        ("Tools", [(f"{manifest.key}__{each.name}", each.description) for each in manifest.tools]),
-        ("Skills", [(each.name, each.description) for each in manifest.skills]),
-        ("Commands", commands),
-        (
-            "Hooks",
-            [(each.kind, f"order {each.order}, {each.fail_mode or 'fail_open'}") for each in manifest.hooks],
-        ),
-    )
-    return [
-        Table(title, ("Name", "What it is"), [[Code(name), text] for name, text in rows])
-        for title, rows in found
-        if rows
-    ]
 
 
 def _acts(plugin: pb.Plugin) -> list[tuple[str, Cell]]:

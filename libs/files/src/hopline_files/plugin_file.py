@@ -20,14 +20,16 @@ from typing import Any, Final
 import yaml
 from google.protobuf.descriptor import FieldDescriptor
 from hopline.registry.v1 import plugin_pb2 as pb
-from hopline_files.problems import Place, Problem, raise_all
-from hopline_files.yaml_file import Node, YamlFile
 from hopline_rpc.errors import HoplineError
 from hopline_rpc.validation import check
+
+from hopline_files.problems import Place, Problem, raise_all
+from hopline_files.yaml_file import Node, YamlFile
 
 # JSON travels as text; in a file it is written out.
 _SCHEMA: Final = "input_schema"
 _JSON: Final = "_json"
+_MOST_SCHEMA: Final = 256 * 1024
 # What people write without quotes and YAML takes for a number, a date or a truth.
 _PLAIN: Final = frozenset({"key", "name", "version", "agent_key"})
 
@@ -69,9 +71,9 @@ class PluginFile:
         return refusal
 
 
-def read_plugin(path: Path) -> PluginFile:
-    """Read a file; everything that is wrong with it is said at once, each with its line."""
-    file = YamlFile(path)
+def read_plugin(path: Path, text: str | None = None) -> PluginFile:
+    """Read a file, or `text` of that name; everything wrong with it is said at once, each with its line."""
+    file = YamlFile(path, text)
     found = PluginFile(pb.PluginManifest(), Place(str(path), 1))
     if file.root is not None:
         _Reading(file, found).message(file.root, found.manifest, "", "the file")
@@ -88,6 +90,23 @@ def _limits(found: PluginFile) -> Iterator[Problem]:
     except HoplineError as error:
         for path, text in error.violations:
             yield found.problem(path, text)
+
+
+def _is_huge(node: Node) -> bool:
+    """Tell whether a schema is too long once what it refers to is written out: that may grow without end."""
+    size, waiting = 0, [node]
+    while waiting:
+        each = waiting.pop()
+        size += 1
+        if each.id == "scalar":
+            size += len(each.value)
+        elif each.id == "sequence":
+            waiting += each.value
+        else:
+            waiting += [part for pair in each.value for part in pair]
+        if size + len(waiting) > _MOST_SCHEMA:
+            return True
+    return False
 
 
 class _Reading:
@@ -148,6 +167,9 @@ class _Reading:
 
     def _schema(self, node: Node, into: Any, name: str) -> None:
         """Write a schema as the JSON that travels."""
+        if _is_huge(node):
+            self._file.wrong(node, f"{_SCHEMA} is longer than {_MOST_SCHEMA // 1024} KiB")
+            return
         try:
             value = yaml.constructor.SafeConstructor().construct_document(node)
             text = json.dumps(value, ensure_ascii=False, allow_nan=False)
