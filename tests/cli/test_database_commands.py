@@ -183,8 +183,8 @@ def test_no_name_in_an_archive_leads_out_of_the_folder(run: Run, kept: Path, tmp
 def test_an_archive_of_a_newer_version_is_refused(run: Run, kept: Path, tmp_path: Path) -> None:
     file = tmp_path / "mesh.zip"
     assert run("export", str(file), "--data", str(kept)).status == 0
-    change(file, "manifest.json", lambda text: text.replace(b'"revision": "0018"', b'"revision": "9999"'))
-    change(file, "manifest.json", lambda text: text.replace(b'"revision":"0018"', b'"revision":"9999"'))
+    change(file, "manifest.json", lambda text: text.replace(b'"revision": "0019"', b'"revision": "9999"'))
+    change(file, "manifest.json", lambda text: text.replace(b'"revision":"0019"', b'"revision":"9999"'))
     said = run("db", "restore", str(file), "--data", str(tmp_path / "back"), "--json")
     assert "newer than this version" in said.error["message"]
     assert not list((tmp_path / "back").glob("*.db"))
@@ -220,7 +220,7 @@ def test_rows_of_an_older_version_are_brought_to_this_one(run: Run, kept: Path, 
     file, data = tmp_path / "mesh.zip", tmp_path / "back"
     assert run("export", str(file), "--data", str(kept)).status == 0
     # As the version wrote it whose newest revision that was: of its tables with rows one has grown since.
-    change(file, "manifest.json", lambda text: text.replace(b'"0018"', b'"0015"'))
+    change(file, "manifest.json", lambda text: text.replace(b'"0019"', b'"0015"'))
     grown = "stores/relay/instances.jsonl"
     with zipfile.ZipFile(file) as archive:
         content = archive.read(grown)
@@ -307,11 +307,11 @@ def test_an_older_database_is_told_and_brought_up(run: Run, tmp_path: Path) -> N
         engine.dispose()
     found = run("db", "check", "--data", str(data), "--json").error["details"]["problems"]
     assert found == [
-        "relay: it is at revision 0015, this version needs 0018: run `hopline db upgrade`, or the version"
+        "relay: it is at revision 0015, this version needs 0019: run `hopline db upgrade`, or the version"
         " that goes with it"
     ]
     steps = run("db", "upgrade", "--data", str(data), "--json").json["stores"]
-    assert steps[-1] == {"store": "relay", "before": "0015", "after": "0018"}
+    assert steps[-1] == {"store": "relay", "before": "0015", "after": "0019"}
     assert "nothing to do" in run("db", "upgrade", "--data", str(data)).out
     assert run("db", "check", "--data", str(data)).status == 0
 

@@ -255,6 +255,40 @@ async def test_what_is_due_happens_once_with_two_relays(two: Two, pair: tuple[Ag
     assert causes == ["ask", "prompt", "timer"]
 
 
+@turned
+async def test_a_server_tool_at_one_is_called_from_the_other(
+    two: Two, pair: tuple[Agent, Agent], turned: bool
+) -> None:
+    (asker, worker), (calls, works) = pair, two.sides(turned)
+
+    async def look(at: str) -> str:
+        if at == "nothing":
+            raise ValueError("there is nothing to look at")
+        return f"{at}, seen"
+
+    await works.work(worker, shout, tools=[look])
+    client = calls.client(asker)
+
+    async def is_offered() -> bool:
+        return [tool.name for tool in await client.list_tools("worker") if tool.available] == ["look"]
+
+    await until(is_offered, "the tool at the other relay")
+    assert (await client.call_tool("worker", "look", {"at": "the sky"})).result == "the sky, seen"
+    with pytest.raises(HoplineError) as caught:
+        await client.call_tool("worker", "look", {"at": 3})
+    assert caught.value.reason == "invalid_argument"
+    assert (await client.call_tool("worker", "look", {"at": "nothing"})).code == "tool_failed"
+    assert [turn.cause for turn in await calls.turns()] == ["tool", "tool"]
+
+    async def use_it(turn: Turn) -> str:
+        return str((await turn.call_tool("worker", "look", {"at": turn.text})).result)
+
+    # From within a turn it counts as one level deeper, wherever it runs.
+    await calls.work(asker, use_it)
+    assert (await works.client(worker).ask("asker", "the sea")).text == "the sea, seen"
+    assert [(turn.cause, turn.depth) for turn in await calls.turns()][2:] == [("ask", 1), ("tool", 2)]
+
+
 async def test_a_question_asked_at_one_is_answered_at_the_other(two: Two, pair: tuple[Agent, Agent]) -> None:
     asker, _ = pair
     asking = asyncio.create_task(two.here.client(asker).ask_owner("May I?", options=["yes", "no"]))

@@ -58,7 +58,14 @@ def _begin(book: Book) -> None:
         book.connection,
         instances,
         [
-            {"id": f"ins_{n}", "started_at": book.now, "ended_at": None, "seen_at": None, "tunnels": 0}
+            {
+                "id": f"ins_{n}",
+                "started_at": book.now,
+                "ended_at": None,
+                "seen_at": None,
+                "tunnels": 0,
+                "address": "",
+            }
             for n in range(2)
         ],
     )

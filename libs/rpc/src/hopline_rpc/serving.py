@@ -84,6 +84,8 @@ class Server:
         refused: Refused | None = None,
     ) -> None:
         self.name = name
+        # Where it listens; empty before it does.
+        self.address = ""
         self._clock = clock
         self._ready = ready
         self._tls = tls
@@ -130,6 +132,7 @@ class Server:
         address = self._open_port(server, bind)
         await server.start()
         self._grpc = server
+        self.address = address
         self._watching = asyncio.create_task(self._watch_readiness(), name=f"{self.name} readiness")
         return address
 

@@ -29,6 +29,7 @@ from hopline.relay.v1.wake_pb2_grpc import add_WakeServiceServicer_to_server
 from hopline.relay.v1.webhook_pb2_grpc import add_WebhookServiceServicer_to_server
 from hopline.runtime.v1.tunnel_pb2_grpc import add_TunnelServiceServicer_to_server
 from hopline_directory import Guard
+from hopline_rpc.channels import dial
 from hopline_rpc.ids import IdMaker
 from hopline_rpc.metrics import Family
 from hopline_rpc.paging import Pager
@@ -72,6 +73,7 @@ from hopline_relay.left import Seats
 from hopline_relay.left_wakes import Left
 from hopline_relay.measuring import Measuring
 from hopline_relay.mesh_wakes import MeshWakes
+from hopline_relay.neighbours import Neighbours
 from hopline_relay.outbox import Outbox
 from hopline_relay.outputs import Outputs
 from hopline_relay.owner_notices import (
@@ -122,7 +124,7 @@ from hopline_relay.servicers.wakes import WakeServicer
 from hopline_relay.servicers.webhooks import WebhookServicer
 from hopline_relay.sessions import Sessions
 from hopline_relay.settings import DATABASE_FILE, RelaySettings
-from hopline_relay.siblings import Siblings
+from hopline_relay.siblings import Siblings, reachable
 from hopline_relay.signals import Signals
 from hopline_relay.slots import Slots
 from hopline_relay.starts import Starts
@@ -225,6 +227,13 @@ class Relay:
         offers = ToolOffers(directory, runs, pager)
         self._siblings = Siblings(journal, dispatcher, turns, waits, inbox, signals, ids, clock)
         self._siblings.on_gone, self._siblings.on_beat = self._take_over, self.grants.catch_up
+        self._neighbours = Neighbours(
+            journal,
+            directory,
+            self._siblings,
+            runs,
+            partial(dial, tls=settings.tls, insecure=settings.insecure),
+        )
         self._sends = sends = self._open_sends(claims, inboxes, offers, ids)
         self.authenticator = self._guard.authenticator
         waits.on_over, waits.on_missed = slots.over, hand_over.back
@@ -281,8 +290,10 @@ class Relay:
             timers,
             views,
             self.grants,
+            self._neighbours,
         )
         self.server = self._open_server(settings, ids)
+        self._siblings.address_source = lambda: settings.relay_address or reachable(self.server.address)
         self._outputs = Outputs(journal, clock, partial(said.concern, kind="answer"))
         self._tunnels = self._open_tunnels(ids)
         self._add_servicers(asks, cancels, letters, views, pager, ids)
@@ -615,6 +626,7 @@ class Relay:
             await self.admission.close()
             await recovery.end(self.journal)
         await self.plugin_calls.close()
+        await self._neighbours.close()
         await self._guard.close()
         await self._database.close()
 

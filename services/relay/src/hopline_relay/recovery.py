@@ -48,6 +48,7 @@ async def begin(journal: Journal, inbox: Inbox, directory: Directory) -> None:
                     "ended_at": None,
                     "seen_at": None,
                     "tunnels": 0,
+                    "address": "",
                 }
             ],
         )

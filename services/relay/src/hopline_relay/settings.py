@@ -20,6 +20,8 @@ class RelaySettings(StoreSettings):
     escalation_seconds: float = Field(default=86_400, ge=1, le=31_536_000)
     escalations_per_agent: int = Field(default=20, ge=1, le=10_000)
     escalations_per_session: int = Field(default=5, ge=1, le=10_000)
+    # Where other relays on the same record reach this one; needed where it listens on all addresses.
+    relay_address: str = Field(default="", max_length=300)
     # Whether webhooks may call private networks; without it the mesh calls its own machine only where one
     # process is the whole of it.
     webhook_private: bool = False

@@ -50,10 +50,11 @@ class _Look:
     wanting: list[Agent]
     waited_for: list[tuple[str, str]]
     held: list[tuple[str, str, int, int]]
-    known: dict[str, int]
+    known: dict[str, tuple[int, str]]
+    address: str
     lives: bool = True
     fenced: list[str] = field(default_factory=list)
-    others: dict[str, int] = field(default_factory=dict)
+    others: dict[str, tuple[int, str]] = field(default_factory=dict)
     told: dict[str, dict[Agent, Whereabouts]] = field(default_factory=dict)
     with_work: set[Agent] = field(default_factory=set)
     ended: set[tuple[str, str]] = field(default_factory=set)
@@ -86,12 +87,14 @@ class Siblings:
         self.on_gone: Callable[[bool], Awaitable[None]] = _leave
         # Called with each beat, for what is kept in memory and written by others.
         self.on_beat: Callable[[], Awaitable[None]] = _nothing
+        # Says where the others reach this one; empty before it listens.
+        self.address_source: Callable[[], str] = lambda: ""
         self._beats = 0
         # What was told of the agents here, and how often that changed.
         self._said: dict[Agent, Whereabouts] = {}
         self._tunnels = 0
         # What others say of theirs, and how often that had changed.
-        self._known: dict[str, int] = {}
+        self._known: dict[str, tuple[int, str]] = {}
         self._told: dict[str, dict[Agent, Whereabouts]] = {}
         self._elsewhere: dict[Agent, Whereabouts] = {}
         self._taking_over: set[asyncio.Task[None]] = set()
@@ -130,6 +133,20 @@ class Siblings:
         """Return what other relays have of an agent's tunnels."""
         found = self._elsewhere.get((workspace_id, agent_id))
         return found if found is not None and found.places else None
+
+    @property
+    def have_any(self) -> bool:
+        """Whether another relay lives on this record."""
+        return bool(self._known)
+
+    def addresses(self, workspace_id: str, agent_id: str) -> list[str]:
+        """Return the addresses of the other relays at which workers of an agent are attached."""
+        key = (workspace_id, agent_id)
+        return [
+            self._known[each][1]
+            for each, told in self._told.items()
+            if key in told and told[key].places and self._known[each][1]
+        ]
 
     # --- living -----------------------------------------------------------------------------------
 
@@ -182,6 +199,7 @@ class Siblings:
             waited_for=self._waits.keys(),
             held=held,
             known=dict(self._known),
+            address=self.address_source(),
         )
 
     def _changed(self) -> dict[Agent, Whereabouts | None]:
@@ -201,7 +219,7 @@ class Siblings:
         """Ask all of it at once; on a thread."""
         engine = self._journal.database.engine
         with engine.begin() as connection:
-            look.lives = replicas.beat(connection, look.instance_id, look.tunnels)
+            look.lives = replicas.beat(connection, look.instance_id, look.tunnels, look.address)
             if look.lives and look.changed:
                 replicas.tell(connection, look.instance_id, look.changed)
         if not look.lives:
@@ -288,6 +306,12 @@ def _together(found: Iterable[Mapping[Agent, Whereabouts]]) -> dict[Agent, Where
                     known.places + there.places, max(known.held, there.held), isolation
                 )
     return together
+
+
+def reachable(address: str) -> str:
+    """Return where others reach what listens on an address; empty where that does not say."""
+    host = address.rpartition(":")[0].strip("[]")
+    return "" if host in {"0.0.0.0", "::", "*"} else address  # noqa: S104 - it is looked for, not bound to
 
 
 async def _leave(died: bool) -> None:

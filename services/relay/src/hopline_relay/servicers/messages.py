@@ -17,6 +17,7 @@ from hopline_relay.domain.values import MAX_INBOX_PAGE, MAX_WAIT_SECONDS
 from hopline_relay.drafts import Draft, Sent
 from hopline_relay.inbox import Inbox
 from hopline_relay.meters import CALL
+from hopline_relay.neighbours import Neighbours
 from hopline_relay.plugins.grants import Grants
 from hopline_relay.questions import Question, Questions
 from hopline_relay.sends import Sends
@@ -76,7 +77,9 @@ class MessageHandlers:
         timers: Timers,
         views: Views,
         grants: Grants,
+        neighbours: Neighbours,
     ) -> None:
+        self._neighbours = neighbours
         self.delegation = delegation
         self.todos = todos
         self.timers = timers
@@ -258,17 +261,31 @@ class MessageHandlers:
         return escalation_pb2.CheckEscalationResponse(escalation=found)
 
     async def call_tool(
-        self, principal: Principal, request: tool_pb2.CallToolRequest, *, turn_id: str = ""
+        self,
+        principal: Principal,
+        request: tool_pb2.CallToolRequest,
+        *,
+        turn_id: str = "",
+        here: bool = False,
     ) -> tool_pb2.CallToolResponse:
-        """Run a tool of another agent."""
+        """Run a tool of another agent. `here`: at a worker of this relay, or nowhere."""
         self._inbox.touch(principal)
+        if not here and (done := await self._neighbours.call_tool(principal, request, turn_id)) is not None:
+            return done
         return await self._tools.call(principal, request, turn_id, self._grants.counted(principal))
 
     async def list_server_tools(
-        self, principal: Principal, request: tool_pb2.ListServerToolsRequest, *, turn_id: str = ""
+        self,
+        principal: Principal,
+        request: tool_pb2.ListServerToolsRequest,
+        *,
+        turn_id: str = "",
+        here: bool = False,
     ) -> tool_pb2.ListServerToolsResponse:
-        """List the tools of another agent."""
+        """List the tools of another agent. `here`: those of workers of this relay."""
         self._inbox.touch(principal)
+        if not here and (found := await self._neighbours.list_tools(principal, request)) is not None:
+            return found
         return self._offers.list_tools(principal, request)
 
     async def reply_to_human(

@@ -41,16 +41,16 @@ class Lost(NamedTuple):
 
 def begin(connection: Connection, instance_id: str, started_at: float) -> None:
     """Write down a relay that begins."""
-    values = {"id": instance_id, "started_at": started_at, "ended_at": None, "seen_at": NOW, "tunnels": 0}
+    values = {"id": instance_id, "started_at": started_at, "seen_at": NOW}
     connection.execute(insert(instances).values(values))
 
 
-def beat(connection: Connection, instance_id: str, tunnels: int) -> bool:
+def beat(connection: Connection, instance_id: str, tunnels: int, address: str) -> bool:
     """Say that a relay lives; False: others hold it for dead."""
     done = connection.execute(
         update(instances)
         .where(instances.c.id == instance_id, instances.c.ended_at.is_(None))
-        .values(seen_at=NOW, tunnels=tunnels)
+        .values(seen_at=NOW, tunnels=tunnels, address=address)
     )
     return done.rowcount == 1
 
@@ -72,12 +72,12 @@ def fence(connection: Connection, seconds: float) -> list[str]:
     return ids
 
 
-def others(connection: Connection, instance_id: str) -> dict[str, int]:
-    """Return the relays that live, and how often what they say of their tunnels has changed."""
-    query = select(instances.c.id, instances.c.tunnels).where(
+def others(connection: Connection, instance_id: str) -> dict[str, tuple[int, str]]:
+    """Return the relays that live: how often what they say of their tunnels has changed, and addresses."""
+    query = select(instances.c.id, instances.c.tunnels, instances.c.address).where(
         instances.c.ended_at.is_(None), instances.c.id != instance_id
     )
-    return {row.id: row.tunnels for row in connection.execute(query)}
+    return {row.id: (row.tunnels, row.address) for row in connection.execute(query)}
 
 
 def dead(connection: Connection) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hopline_store.secret import secrets_table
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, Table, Text, text
 
-from hopline_relay.store.schema.columns import id_column, key_column, metadata
+from hopline_relay.store.schema.columns import id_column, key_column, metadata, text_column
 
 # The counters' epoch that this record goes with, and the processes that write here. A batch is committed
 # only while both rows are what its author believes them to be.
@@ -27,6 +27,8 @@ instances = Table(
     # says of its tunnels has changed.
     Column("seen_at", Float),
     Column("tunnels", BigInteger, nullable=False, server_default="0"),
+    # Where the others reach it; empty before it listens.
+    text_column("address"),
 )
 
 # The tunnels that are open at each of several relays, an agent's together.
