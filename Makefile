@@ -6,7 +6,7 @@ RUN := $(UV) run --frozen --quiet
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test simulate rounds fuzz up lint format bench wheels proto
+.PHONY: help setup demo test simulate rounds faults fuzz up lint format bench wheels proto
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ simulate: setup ## Play random agents against the rails (SEEDS=100 STEPS=1000 FI
 
 rounds: setup ## Play rounds of a crew, and look whether it comes to rest (SEEDS=20 ROUNDS=50 FIRST=1 JOBS=cores; SEED=n tells one)
 	@PYTHONHASHSEED=0 $(PY) -m tests.rounds --seeds $(or $(SEEDS),20) --rounds $(or $(ROUNDS),50) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS)) $(if $(SEED),--seed $(SEED))
+
+faults: setup ## Kill, stop, cut off and slow down the parts of a mesh of processes under load (ROUNDS=300; SEED=n)
+	@$(PY) -m tests.chaos --rounds $(or $(ROUNDS),300) $(if $(SEED),--seed $(SEED))
 
 fuzz: setup ## Feed every surface mutated input at random (SECONDS=300; SEED=n plays one round again)
 	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) $(ARGS)
