@@ -30,6 +30,22 @@ async def test_a_person_is_made_and_their_token_signs_them_in(space: Space) -> N
         assert "Vera" in (await vera.get("/agents")).text
 
 
+async def test_people_are_found_by_their_name_and_one_alone_with_their_roles(space: Space) -> None:
+    for name in ("Vera", "Vernon", "Walt"):
+        await space.person(name, pb.ROLE_VIEWER)
+    async with visitor(space) as admin:
+        page = await admin.get("/users?who=VER")
+        assert "Vera" in page.text
+        assert "Vernon" in page.text
+        assert "Walt" in page.text  # of the roles, which are everybody's
+        page = await admin.get("/users?who=vera")
+        assert 'value="vera"' in page.html
+        assert "viewer of Vera" in page.html
+        assert "Vernon" not in page.text
+        assert "Walt" not in page.text
+        assert "Nobody." in (await admin.get("/users?who=%25")).text
+
+
 async def test_a_role_is_given_replaced_and_taken_away(space: Space) -> None:
     await space.agent("planner")
     await space.person("vera")

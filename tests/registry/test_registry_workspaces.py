@@ -321,6 +321,22 @@ async def test_people_are_listed_page_by_page(rig: Rig) -> None:
     assert found == ["Alice", "Bob", "Carol", "admin"]
 
 
+async def test_people_are_found_by_a_part_of_their_name_page_by_page(rig: Rig) -> None:
+    for name in ("Änne Weber", "Weberin", "Bob", "Joe Änn", "ännchen"):
+        await rig.user(name)
+    found: list[str] = []
+    token = ""
+    while True:
+        request = ListUsersRequest(name_part="änN", page_size=2, page_token=token)
+        page = await rig.admin.identity.ListUsers(request)
+        found += [user.name for user in page.users]
+        token = page.next_page_token
+        if not token:
+            break
+    assert sorted(found) == ["Joe Änn", "Änne Weber", "ännchen"]
+    assert not (await rig.admin.identity.ListUsers(ListUsersRequest(name_part="%"))).users
+
+
 async def test_a_role_replaces_the_earlier_one_on_the_same_target(rig: Rig) -> None:
     alice = await rig.user("Alice", OPERATOR)
     assert await outcome(rig.agent("One", alice)) == "ok"

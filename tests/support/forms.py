@@ -60,14 +60,17 @@ def forms(page: Answer) -> list[tuple[str, Fields]]:
 
 
 def form(page: Answer, action: str, **having: str) -> Fields:
-    """Return what stands in the form that goes to `action`; of several, the one that carries these values."""
+    """Return what stands in the form that goes to `action`; of several, the one that carries these values.
+
+    One that changes something comes before one that only looks.
+    """
     found = [
         fields
         for goes, fields in forms(page)
         if goes == action and all(fields.get(name) == value for name, value in having.items())
     ]
     assert found, f"no form goes to {action}: {[goes for goes, _ in forms(page)]}"
-    return found[0]
+    return next((fields for fields in found if "csrf" in fields), found[0])
 
 
 async def fill(visitor: Visitor, page: str, action: str, /, **values: Any) -> Answer:

@@ -63,15 +63,27 @@ class People:
 
         return await self._core.write(caller, op)
 
-    async def users(self, caller: Principal, after: str, limit: int) -> Sequence[Person]:
-        """Return the people of the workspace; who signs in as whom is for its admins."""
+    async def users(
+        self, caller: Principal, part: str, after: str, limit: int
+    ) -> tuple[Sequence[Person], bool]:
+        """Return people of the workspace by a part of their name, and whether more follow.
 
-        def look(tx: Tx) -> Sequence[Person]:
-            found = rows.users_after(tx.conn, caller.workspace_id, after, limit)
+        Who signs in as whom is for its admins.
+        """
+        wanted = part.casefold()
+
+        def look(tx: Tx) -> tuple[Sequence[Person], bool]:
+            found, more = filtered(
+                lambda position, count: rows.users_after(tx.conn, caller.workspace_id, position, count),
+                lambda user: wanted in user.name.casefold(),
+                lambda user: user.name,
+                after,
+                limit,
+            )
             logins: dict[str, str] = {}
             if tx.workspace_role() >= ADMIN:
                 logins = rows.logins_of(tx.conn, caller.workspace_id, [user.id for user in found])
-            return [Person(user, logins.get(user.id, "")) for user in found]
+            return [Person(user, logins.get(user.id, "")) for user in found], more
 
         return await self._core.look(caller, look)
 

@@ -25,6 +25,13 @@ _ROLES: Final = (
     Choice(str(ADMIN), "admin: manages"),
 )
 _PERSON: Final = Field("user", "Person", hint="Id or name.", required=True, longest=100)
+_FIND: Final = Form(
+    "/users",
+    "Find a person",
+    "Find",
+    (Field("who", "Name", hint="Or a part of it.", longest=100),),
+    method="get",
+)
 _NEW: Final = Form(
     "/users",
     "A new person",
@@ -82,7 +89,9 @@ async def show(visit: Visit) -> Response:
 
 
 async def _page(visit: Visit, filled: Filled | None = None) -> Response:
-    blocks: list[Block] = [await _people(visit), await _roles(visit)]
+    find = _FIND.read(visit.query)
+    found = await _people(visit, find)
+    blocks: list[Block] = [Ask(find), _table(found), await _roles(visit, _only(find, found))]
     if visit.role >= ADMIN:
         blocks += _asks(filled, _NEW.empty(), _GRANT.empty(role=str(VIEWER)), _TELL.empty())
     else:
@@ -99,9 +108,18 @@ def _asks(filled: Filled | None, *forms: Filled) -> list[Block]:
     ]
 
 
-async def _people(visit: Visit) -> Table:
-    request = pb.ListUsersRequest(page_size=PAGE, page_token=visit.asked("page"))
-    page = await visit.mesh.identities.ListUsers(request)
+async def _people(visit: Visit, find: Filled) -> pb.ListUsersResponse:
+    part = str(find.values.get("who", ""))
+    request = pb.ListUsersRequest(name_part=part, page_size=PAGE, page_token=visit.asked("page"))
+    return await visit.mesh.identities.ListUsers(request)
+
+
+def _only(find: Filled, page: pb.ListUsersResponse) -> str:
+    """Return the id of the one person that was found: roles are theirs then."""
+    return page.users[0].id if find.values.get("who") and len(page.users) == 1 else ""
+
+
+def _table(page: pb.ListUsersResponse) -> Table:
     rows: list[list[Cell]] = [
         [each.name, Code(each.id), yes_no(each.has_webhook), Moment(from_timestamp(each.created_at))]
         for each in page.users
@@ -110,8 +128,8 @@ async def _people(visit: Visit) -> Table:
     return Table("People", columns, rows, "Nobody.", more=page.next_page_token)
 
 
-async def _roles(visit: Visit) -> Table:
-    request = pb.ListRolesRequest(page_size=PAGE, page_token=visit.asked("roles"))
+async def _roles(visit: Visit, user: str) -> Table:
+    request = pb.ListRolesRequest(user=user, page_size=PAGE, page_token=visit.asked("roles"))
     page = await visit.mesh.identities.ListRoles(request)
     rows: list[list[Cell]] = []
     for each in page.grants:

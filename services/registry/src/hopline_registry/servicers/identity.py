@@ -84,14 +84,12 @@ class IdentityServicer(IdentityServiceServicer):
     async def ListUsers(self, request: pb.ListUsersRequest, context: Any) -> pb.ListUsersResponse:
         caller = current_principal()
         size = page_size(request.page_size)
-        query = ["users", caller.workspace_id]
+        query = ["users", caller.workspace_id, *([request.name_part] if request.name_part else [])]
         (after,) = self._pager.position(query, request.page_token) or [""]
-        found = await self._people.users(caller, str(after), size + 1)
+        found, more = await self._people.users(caller, request.name_part, str(after), size)
         return pb.ListUsersResponse(
-            users=[people.person_message(person) for person in found[:size]],
-            next_page_token=self._pager.token(query, [found[size - 1].user.name])
-            if len(found) > size
-            else "",
+            users=[people.person_message(person) for person in found],
+            next_page_token=self._pager.token(query, [found[-1].user.name]) if more else "",
         )
 
     async def SetUserWebhook(
