@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,9 +13,10 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 from hopline.registry.v1 import agent_pb2, identity_pb2
-from hopline.relay.v1 import escalation_pb2, schedule_pb2
+from hopline.relay.v1 import escalation_pb2, schedule_pb2, session_pb2
 from hopline_client import Mesh as Client
 from hopline_client import Turn
+from hopline_directory import VIEWER
 from hopline_rpc.errors import HoplineError
 
 from tests.support import postgres
@@ -323,6 +326,54 @@ async def test_what_is_revoked_at_one_registry_holds_at_the_other_half(
         return False
 
     await until(is_refused, "the revocation at the other relay", 5.0)
+
+
+async def test_a_credential_revoked_at_one_registry_is_none_at_the_other_gateway(
+    two: Two, pair: tuple[Agent, Agent]
+) -> None:
+    asker, _ = pair
+
+    def status() -> int:
+        """Return what the gateway says to the credential."""
+        request = urllib.request.Request(
+            f"{two.second.endpoints['gateway']}/mcp",
+            b"{}",
+            {"Authorization": f"Bearer {asker.token}", "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert await asyncio.to_thread(status) != 401
+    tokens = await two.here.admin.identities.ListTokens(identity_pb2.ListTokensRequest(agent=asker.id))
+    request = identity_pb2.RevokeTokenRequest(token_id=tokens.tokens[0].id)
+    await two.here.admin.identities.RevokeToken(request)
+
+    async def is_refused() -> bool:
+        return await asyncio.to_thread(status) == 401
+
+    await until(is_refused, "the revocation at the other gateway", 5.0)
+
+
+async def test_a_role_taken_at_one_registry_is_gone_at_the_other_relay(
+    two: Two, pair: tuple[Agent, Agent]
+) -> None:
+    _, worker = pair
+    token = await two.here.person("Vera", VIEWER)
+    sees = session_pb2.GetPresenceRequest(agents=[worker.id])
+
+    async def sees_it() -> bool:
+        found = await two.there.stubs(token).sessions.GetPresence(sees)
+        return worker.id in found.presence
+
+    async def sees_nothing() -> bool:
+        return not await sees_it()
+
+    await until(sees_it, "the role at the other relay", 5.0)
+    await two.here.admin.identities.RevokeRole(identity_pb2.RevokeRoleRequest(user="Vera"))
+    await until(sees_nothing, "its end at the other relay", 5.0)
 
 
 async def test_an_agent_paused_at_one_registry_stops_at_the_other_half(
