@@ -7,27 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from hopline_cli.running.serve import ServeSettings
-from hopline_cli.running.up import UpSettings
-from hopline_console.settings import ConsoleSettings
-from hopline_gateway.settings import GatewaySettings
-from hopline_quota.settings import QuotaSettings
-from hopline_registry.settings import RegistrySettings
-from hopline_relay.settings import RelaySettings
-from hopline_rpc.settings import ServiceSettings, StoreSettings
-from hopline_web.settings import WebSettings
 
 from tests.support.mesh_process import ROOT
 from tests.support.operators_pages import blocks, run
+from tests.support.settings_classes import OWN, SHARED
 
 DOCS = ROOT / "docs"
-SETTINGS: dict[str, type[ServiceSettings]] = {
-    "registry": RegistrySettings,
-    "relay": RelaySettings,
-    "quota": QuotaSettings,
-    "mcp-gateway": GatewaySettings,
-    "console": ConsoleSettings,
-}
 # A mesh that was installed before: what a page takes for given.
 _RUNNING = """
 export HOPLINE_DATA=$PWD/mesh
@@ -86,17 +71,10 @@ def test_every_link_of_the_documents_leads_somewhere() -> None:
 
 def test_every_setting_is_explained() -> None:
     everywhere = (DOCS / "tuning.md").read_text()
-    shared: list[type[ServiceSettings]] = [
-        ServiceSettings,
-        StoreSettings,
-        WebSettings,
-        ServeSettings,
-        UpSettings,
-    ]
-    for kind in shared:
+    for kind in SHARED:
         for name in kind.model_fields:
             assert f"`HOPLINE_{name.upper()}`" in everywhere
-    for folder, own in SETTINGS.items():
+    for folder, own in OWN.items():
         text = (ROOT / "services" / folder / "README.md").read_text()
         for name in own.model_fields:
             # Those of one service that begin alike say so once: `HOPLINE_OIDC_ISSUER`, `_CLIENT_ID`.
