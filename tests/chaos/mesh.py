@@ -1,4 +1,4 @@
-"""A mesh of processes on one PostgreSQL, with a proxy before each part, and what can befall each of them."""
+"""Two halves of a mesh on one PostgreSQL, proxies between the parts, and what can befall each of them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from sqlalchemy import make_url
 from tests.chaos.proxy import Proxy
 from tests.support.mesh_process import Agent, Process, Processes, Space, until
 from tests.support.postgres_server import Server
+from tests.support.replicas import REPLICATED, SecondMesh
 from tests.support.served_mesh import SERVICES, ServedMesh
 
 WORKER: Final = "worker"
 DATABASE: Final = "postgresql"
-PARTS: Final = (*SERVICES, DATABASE, WORKER)
+# Of those that have a second process, its name has a 2 behind it.
+SECOND: Final = tuple(f"{name} 2" for name in REPLICATED)
+_STARTS: Final = 20
+PARTS: Final = (*SERVICES, *SECOND, DATABASE, WORKER)
 
 
 class ChaosMesh(ServedMesh):
@@ -30,6 +34,7 @@ class ChaosMesh(ServedMesh):
         self._words: dict[str, str] = {}
         self.worker: Process | None = None
         super().__init__(started, env=self._words)
+        self.second = SecondMesh(self)
 
     async def begin(self) -> None:
         """Start PostgreSQL and the services, each behind a proxy."""
@@ -49,14 +54,26 @@ class ChaosMesh(ServedMesh):
                 own = await self._behind(name, self.endpoints[name])
                 self._words[f"HOPLINE_{name.upper()}"] = own
         await asyncio.to_thread(self.wait_until_ready)
+        # Each half follows a registry of its own; all count at the one quota.
+        both = ("HOPLINE_DATABASE_URL", "HOPLINE_QUOTA")
+        self.second = SecondMesh(self, env={name: self._words[name] for name in both})
+        await asyncio.to_thread(self.second.start)
 
     async def _behind(self, name: str, address: str) -> str:
         self.proxies[name] = Proxy(address)
         return await self.proxies[name].start()
 
     async def attach(self, space: Space, agent: Agent) -> None:
-        """Start the worker that is a process of its own."""
-        self.worker = await space.attach(agent, "cat")
+        """Start the worker that is a process of its own, again and again as its supervisor would."""
+        for _ in range(_STARTS):
+            try:
+                self.worker = await space.attach(agent, "cat")
+            except AssertionError as error:
+                if "just now" not in str(error):
+                    raise
+            else:
+                return
+        raise AssertionError(f"no worker could be started in {_STARTS} attempts")
 
     async def hit(self, part: str, how: str, seconds: float, space: Space, agent: Agent) -> None:
         """Do something to a part, wait, and make it good again."""
@@ -86,9 +103,10 @@ class ChaosMesh(ServedMesh):
             await asyncio.sleep(seconds)
             await self.attach(space, agent)
         else:
-            self.running[part].kill()
+            half, name = self._found(part)
+            half.running[name].kill()
             await asyncio.sleep(seconds)
-            await asyncio.to_thread(self.serve, part)
+            await asyncio.to_thread(half.serve, name)
 
     def _pids(self, part: str) -> list[int]:
         if part == WORKER:
@@ -97,14 +115,21 @@ class ChaosMesh(ServedMesh):
         if part == DATABASE:
             head = psutil.Process(int((self.server.folder / "postgres.pid").read_text()))
             return [head.pid, *(each.pid for each in head.children())]
-        return [self.running[part].pid]
+        half, name = self._found(part)
+        return [half.running[name].pid]
+
+    def _found(self, part: str) -> tuple[ServedMesh, str]:
+        """Return the half that a service is of, and its name there."""
+        return (self.second, part.removesuffix(" 2")) if part in SECOND else (self, part)
 
     async def healthy(self) -> None:
         """Wait until a message gets through again; a part that ended by itself is started, and told of."""
-        for name in SERVICES:
-            if not self.running[name].is_running:
-                raise AssertionError(f"the {name} ended by itself: {self.running[name].said[-2000:]}")
+        for part in (*SERVICES, *SECOND):
+            half, name = self._found(part)
+            if not half.running[name].is_running:
+                raise AssertionError(f"the {part} ended by itself: {half.running[name].said[-2000:]}")
         await asyncio.to_thread(self.wait_until_ready)
+        await asyncio.to_thread(self.second.wait_until_ready)
         worker = self.worker
         assert worker is not None
         await until(lambda: worker.is_running, "the worker")

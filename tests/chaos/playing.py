@@ -62,8 +62,8 @@ async def play(seed: int, rounds: int, tell: Callable[[str], None]) -> Played:
                         async with asyncio.timeout(240):
                             await _round(mesh, space, agent, clients, ledger, numbers, faults)
                             played.wrong = ledger.look(mesh.server.url())
-                    except (AssertionError, TimeoutError) as error:
-                        played.wrong = [f"{type(error).__name__}: {error}"]
+                    except* (AssertionError, TimeoutError) as failed:
+                        played.wrong = [f"{type(error).__name__}: {error}" for error in failed.exceptions]
                     played.rounds = number
                     played.faults.update(f"{how} {part}" for part, how, _, _ in faults)
                     tell(line if not played.wrong else f"{line}: {played.wrong}")
@@ -102,9 +102,12 @@ async def _stage(mesh: ChaosMesh) -> AsyncIterator[tuple[Space, list[Mesh], Agen
             await asyncio.sleep(0)
             return turn.text
 
-        await space.work(within, echo)
-        await mesh.attach(space, apart)
-        yield space, [space.client(each) for each in callers], apart
+        async with Space(mesh.second, space.name) as there:
+            # Half of all calls go from one half of the mesh to the other.
+            await there.work(within, echo)
+            await mesh.attach(space, apart)
+            sides = (space, there)
+            yield space, [sides[each % 2].client(caller) for each, caller in enumerate(callers)], apart
 
 
 async def _round(
@@ -126,7 +129,7 @@ async def _round(
             if done == _CALLS:
                 begun.set()
             number = next(numbers)
-            to = ("apart", "within")[number % 2]
+            to = ("apart", "within")[number // 3 % 2]
             if number % 3:
                 await ledger.ask(client, to, f"question {number}")
             else:

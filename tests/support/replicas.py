@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from tests.support.served_mesh import ServedMesh
 
@@ -16,8 +17,8 @@ class SecondMesh(ServedMesh):
     to the other goes through the record.
     """
 
-    def __init__(self, first: ServedMesh, name: str = "second") -> None:
-        super().__init__(first.processes, name, first.env)
+    def __init__(self, first: ServedMesh, name: str = "second", env: Mapping[str, str] | None = None) -> None:
+        super().__init__(first.processes, name, first.env if env is None else env)
         self._first = first
 
     def start(self) -> None:
