@@ -148,7 +148,7 @@ def test_each_service_is_called_by_those_alone_that_have_to(tmp_path: Path) -> N
     [
         ({}, "database"),
         ({"database": {"url": "mysql://x"}}, "database.url"),
-        ({**VALUES["least"], "services": {"relay": {"replicas": 2}}}, "replicas"),
+        ({**VALUES["least"], "services": {"quota": {"replicas": 2}}}, "replicas"),
         ({**VALUES["least"], "imagee": {}}, "imagee"),
     ],
 )
