@@ -72,7 +72,7 @@ def pods(manifests: Sequence[Any]) -> list[tuple[str, Any]]:
     return [
         (each["metadata"]["name"], each["spec"]["template"]["spec"])
         for each in manifests
-        if each["kind"] in ("Deployment", "Job")
+        if each["kind"] in ("Deployment", "StatefulSet", "Job")
     ]
 
 
@@ -138,7 +138,7 @@ def test_each_service_is_called_by_those_alone_that_have_to(tmp_path: Path) -> N
     assert callers == {
         "mesh-registry": ["quota", "relay", "gateway", "console", "admin"],
         "mesh-quota": ["relay", "gateway", "console", "admin"],
-        "mesh-relay": ["gateway", "console", "admin"],
+        "mesh-relay": ["relay", "gateway", "console", "admin"],
     }
     assert policies["mesh-relay"]["from"][1] == VALUES["everything"]["workers"]["from"][0]
 

@@ -46,7 +46,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- define "hopline.ports" -}}
 registry: {port: 7401, metrics: 7491, stores: true, callers: [quota, relay, gateway, console, admin]}
 quota: {port: 7403, metrics: 7493, stores: true, callers: [relay, gateway, console, admin]}
-relay: {port: 7402, metrics: 7492, stores: true, callers: [gateway, console, admin]}
+relay: {port: 7402, metrics: 7492, stores: true, callers: [relay, gateway, console, admin]}
 gateway: {port: 7400, metrics: 7490, stores: false, callers: []}
 console: {port: 7404, metrics: 7494, stores: false, callers: []}
 {{- end -}}
