@@ -163,7 +163,7 @@ async def test_transactions_that_block_each_other_are_run_again(two: tuple[Datab
         two[0].writer.run(crossing("one", "other"), ("a",)),
         two[1].writer.run(crossing("other", "one"), ("b",)),
     )
-    assert len(runs) == 3  # one of them twice
+    assert len(runs) > 2  # one of them at least twice
     assert [await two[0].reader.run(partial(value, workspace=name)) for name in ("one", "other")] == [2, 2]
 
 
