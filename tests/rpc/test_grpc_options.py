@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from grpc._cython import cygrpc  # type: ignore[attr-defined] # it has no types
 from hopline_rpc import channels, serving
@@ -26,7 +27,8 @@ def test_every_option_that_is_set_is_one_that_grpc_knows() -> None:
 
 
 def test_clients_ping_no_more_often_than_servers_bear() -> None:
-    client, server = dict(channels.CHANNEL_OPTIONS), dict(serving.SERVER_OPTIONS)
+    client: dict[str, Any] = dict(channels.CHANNEL_OPTIONS)
+    server: dict[str, Any] = dict(serving.SERVER_OPTIONS)
     assert client["grpc.keepalive_time_ms"] > server["grpc.http2.min_ping_interval_without_data_ms"]
     for side in (client, server):
         # Connections on which nothing happens just now are kept alive as well.

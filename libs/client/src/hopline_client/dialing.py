@@ -20,6 +20,8 @@ _OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Of a target with several addresses each gets its share, and one that is away gets none.
+    ("grpc.lb_policy_name", "round_robin"),
 )
 
 

@@ -41,6 +41,8 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Of a target with several addresses each gets its share, and one that is away gets none.
+    ("grpc.lb_policy_name", "round_robin"),
 )
 
 
@@ -51,7 +53,10 @@ def dial(
     insecure: bool = False,
     credentials: Credentials | None = None,
 ) -> ClientChannel:
-    """Open a channel to `host:port` or `unix:/path`; refuses plain text over a network."""
+    """Open a channel to `host:port` or `unix:/path`; refuses plain text over a network.
+
+    Of `dns:///host:port` and `ipv4:a:1,b:2` the calls go to all addresses in turn.
+    """
     require_safe(target, tls, insecure=insecure, what="the address")
     channel: grpc.aio.Channel
     if tls:

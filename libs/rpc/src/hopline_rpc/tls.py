@@ -10,6 +10,8 @@ from typing import Final
 from hopline_rpc.errors import HoplineError
 
 _LOCAL_SCHEMES: Final = ("unix:", "unix-abstract:")
+# The schemes that take several addresses: `ipv4:10.0.0.1:7420,10.0.0.2:7420`.
+_LIST_SCHEMES: Final = ("ipv4:", "ipv6:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,10 @@ def is_local(address: str) -> bool:
     """Tell whether an address can only be reached from this machine."""
     if address.startswith(_LOCAL_SCHEMES):
         return True
+    for scheme in _LIST_SCHEMES:
+        if address.startswith(scheme):
+            # One address elsewhere is enough for a credential to leave this machine.
+            return all(is_loopback(host_of(each)) for each in address.removeprefix(scheme).split(","))
     return is_loopback(host_of(address))
 
 
