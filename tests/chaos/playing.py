@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psycopg
+from hopline.registry.v1 import agent_pb2
 from hopline_client import Mesh, Turn
 
 from tests.chaos.ledger import Ledger
@@ -103,11 +105,18 @@ async def _stage(mesh: ChaosMesh) -> AsyncIterator[tuple[Space, list[Mesh], Agen
             return turn.text
 
         async with Space(mesh.second, space.name) as there:
+            # What one registry writes the other tells within a second.
+            await until(partial(_known, there, len(callers) + 2), "the agents at the second registry")
             # Half of all calls go from one half of the mesh to the other.
             await there.work(within, echo)
             await mesh.attach(space, apart)
             sides = (space, there)
             yield space, [sides[each % 2].client(caller) for each, caller in enumerate(callers)], apart
+
+
+async def _known(space: Space, count: int) -> bool:
+    found = await space.admin.agents.ListAgents(agent_pb2.ListAgentsRequest())
+    return len(found.agents) == count
 
 
 async def _round(
