@@ -7,7 +7,7 @@ from typing import Final
 
 import grpc
 import grpc.aio
-from hopline_rpc.tls import TlsSettings, is_local, require_safe
+from hopline_rpc.tls import TlsSettings, balancing, is_local, require_safe
 
 Dial = Callable[[str], grpc.aio.Channel]
 """Opens a channel to a target."""
@@ -20,8 +20,6 @@ _OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # Of a target with several addresses each gets its share, and one that is away gets none.
-    ("grpc.lb_policy_name", "round_robin"),
 )
 
 
@@ -31,7 +29,9 @@ def dialer(tls: TlsSettings | None = None, *, insecure: bool = False) -> Dial:
     def dial(target: str) -> grpc.aio.Channel:
         require_safe(target, tls, insecure=insecure, what="the address")
         # A proxy from the environment cannot reach our loopback.
-        options = (*_OPTIONS, ("grpc.enable_http_proxy", 0)) if is_local(target) else _OPTIONS
+        options = (*_OPTIONS, *balancing(target))
+        if is_local(target):
+            options = (*options, ("grpc.enable_http_proxy", 0))
         if tls:
             from hopline_rpc.certificates import (
                 RenewingChannel,  # most channels are loopback ones without TLS

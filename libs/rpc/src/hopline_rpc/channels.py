@@ -19,7 +19,7 @@ from hopline_rpc.auth import AUTHORIZATION
 from hopline_rpc.calls import current_call, remaining
 from hopline_rpc.errors import from_rpc_error, too_late
 from hopline_rpc.interceptors import REQUEST_ID
-from hopline_rpc.tls import TlsSettings, require_safe
+from hopline_rpc.tls import TlsSettings, balancing, require_safe
 
 ChannelLike = grpc.aio.Channel
 Pairs = tuple[tuple[str, str | bytes], ...]
@@ -41,8 +41,6 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # Of a target with several addresses each gets its share, and one that is away gets none.
-    ("grpc.lb_policy_name", "round_robin"),
 )
 
 
@@ -59,13 +57,14 @@ def dial(
     """
     require_safe(target, tls, insecure=insecure, what="the address")
     channel: grpc.aio.Channel
+    options = (*CHANNEL_OPTIONS, *balancing(target))
     if tls:
         # Imported by those who use it: most channels are loopback ones without TLS.
         from hopline_rpc.certificates import RenewingChannel
 
-        channel = RenewingChannel(target, tls, CHANNEL_OPTIONS)
+        channel = RenewingChannel(target, tls, options)
     else:
-        channel = grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
+        channel = grpc.aio.insecure_channel(target, options)
     return ClientChannel(channel, credentials)
 
 

@@ -159,7 +159,9 @@ async def wait_for(clock: Clock, awaitable: Awaitable[T], seconds: float) -> T:
     try:
         return await work
     except asyncio.CancelledError:
-        if expired and work.cancelled():
+        # Both at once: whoever was cancelled has to end, and not to take it for the end of a wait.
+        task = asyncio.current_task()
+        if expired and work.cancelled() and not (task is not None and task.cancelling()):
             raise TimeoutError from None
         work.cancel()
         raise

@@ -30,6 +30,15 @@ class TlsSettings:
         return self.cert is not None or self.ca is not None
 
 
+def balancing(target: str) -> tuple[tuple[str, str], ...]:
+    """Return the options of a channel to a target: calls go in turn to each of the addresses that it names.
+
+    Only where it may name several: with one, a call that comes while it is being dialled anew waits for that.
+    """
+    several = target.startswith(("dns:", "ipv4:", "ipv6:"))
+    return (("grpc.lb_policy_name", "round_robin"),) if several else ()
+
+
 def is_local(address: str) -> bool:
     """Tell whether an address can only be reached from this machine."""
     if address.startswith(_LOCAL_SCHEMES):
