@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
+import signal
 import sys
 
 from hopline_cli.progress import bar
@@ -24,6 +25,8 @@ def main() -> int:
         "--seed", type=int, default=secrets.randbelow(1_000_000), help="plays the same faults"
     )
     given = parser.parse_args()
+    # Whoever ends it ends its processes with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print(f"seed {given.seed}", flush=True)
     with bar("playing") as tell:
         done = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -52,7 +53,8 @@ async def play(seed: int, rounds: int, tell: Callable[[str], None]) -> Played:
     """Play rounds on one mesh; ends at the first one in which something is wrong."""
     chance, played = random.Random(seed), Played(seed)
     ledger, numbers = Ledger(), itertools.count()
-    with processes(Path(tempfile.mkdtemp(prefix="hopline-chaos-"))) as started:
+    folder = Path(tempfile.mkdtemp(prefix="hopline-chaos-"))
+    with processes(folder) as started:
         mesh = ChaosMesh(started)
         try:
             await mesh.begin()
@@ -74,6 +76,10 @@ async def play(seed: int, rounds: int, tell: Callable[[str], None]) -> Played:
         finally:
             await mesh.end()
     played.told = ledger.told
+    if played.wrong:
+        played.wrong.append(f"what the processes have said is in {folder}")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
     return played
 
 

@@ -273,3 +273,35 @@ async def test_an_operator_tries_again_and_an_admin_throws_away(space: Space) ->
         assert refused.status == 403
         assert re.search(rf'value="{turn_id}" checked', refused.html)
         assert (await otto.post("/dead/retry", {"turn": f"trn_{uuid.uuid4().hex[:26]}"})).status == 404
+
+
+async def test_who_may_only_look_is_shown_questions_and_held_answers_without_their_forms(
+    vera: Visitor, admin: Visitor, space: Space
+) -> None:
+    (lead,) = await space.agents("lead")
+    at_it = Held()
+
+    async def work(turn: Turn) -> str:
+        if turn.text == "ask":
+            return (await turn.mesh.ask_owner("Shall I?", wait_seconds=50)).answer
+        if turn.text != "plan":
+            return await at_it(turn)
+        await turn.mesh.add_todos("water the pears")
+        return "a first draft"
+
+    await space.work(lead, work)
+    session = await prompted(space, admin, lead, "plan")
+    await at_it.begun()
+    await prompted(space, admin, lead, "ask")
+
+    async def asked() -> str:
+        found = re.search(r"/escalations/(esc_\w+)", (await admin.get("/escalations")).html)
+        return found[0] if found else ""
+
+    question = await until(asked, "the question")
+    for path in (session, f"/chat?agent={lead.id}&session={session.rpartition('/')[2]}", "/held", question):
+        seen, own = await vera.get(path), await admin.get(path)
+        assert seen.status == own.status == 200
+        assert re.findall(r'<form method="post" action="([^"]+)"', seen.html) == ["/signout"], path
+        assert len(re.findall(r'<form method="post"', own.html)) > 1, path
+    at_it.go_on.set()

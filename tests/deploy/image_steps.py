@@ -31,6 +31,12 @@ class Image:
             _run("mount", "--rbind", f"/{name}", str(self.root / name))
         # The Python that stands for the image's own is root's on this machine.
         (self.root / "root").chmod(0o755)
+        python = self.root / "usr" / "local" / "bin" / "python"
+        python.unlink(missing_ok=True)
+        python.write_text(f'#!/bin/sh\nexec {Path(sys.executable).resolve()} "$@"\n')
+        python.chmod(0o755)
+        # What sets an image up is in the folders of root, which are not in everybody's path.
+        os.environ["PATH"] = f"/usr/local/bin:{os.environ['PATH']}:/usr/sbin:/sbin"
         self.env = dict(os.environ)
         self.where = "/"
         self.user = "0:0"

@@ -79,6 +79,7 @@ async def test_a_delegation_is_one_trace_through_every_process_also_across_a_res
                 return str(told.get("reply") or "")
 
             assert await until(answer, "the answer") == "TEA?"
+    await until(lambda: [span.name for span in collector.of(TRACE)].count(ADMIT) >= 4, "both admissions")
     spans = await gathered(
         collector, "tools/call ask", "invoke_agent bob", "invoke_agent cid", "tools/call check"
     )

@@ -83,5 +83,9 @@
       refresh();
     }
   });
+  // What an agent is writing is no event yet: looked at again while its turn is open.
+  setInterval(() => {
+    if (!document.hidden && document.querySelector("[data-live] [data-open]")) refresh();
+  }, 2000);
   connect();
 })();
